@@ -1,0 +1,56 @@
+package broker
+
+import (
+	"context"
+
+	"cairn/broker/controller"
+	"cairn/engine"
+	"cairn/internal/ids"
+	"cairn/raftgroup"
+
+	"go.uber.org/zap"
+)
+
+// Broker is what the handlers of one process share. A process with the controller role only has a Broker too, whose
+// engine holds no partitions and whose replicas and purgatory are nil: only the controller listener's handlers run.
+// All fields are set before the first connection is accepted, and constant from then on.
+type Broker struct {
+	cfg    *Config
+	nodeID ids.NodeID
+	log    *zap.Logger
+	noise  *logLimiter
+	// ctx ends when the broker stops, after the connections have been drained.
+	ctx context.Context
+
+	engine *engine.Engine
+	host   *raftgroup.Host
+	images *controller.Store
+	// ctl is the broker's side of the controller protocol; nil without the broker role.
+	ctl *controller.Client
+	// quorum is the controller that runs in this process; nil without the controller role.
+	quorum *controller.Controller
+
+	replicas      *replicaManager
+	purgatory     *purgatory
+	fetchSessions *fetchSessions
+	producerIDs   *producerIDs
+	fetchMaxBytes int32
+
+	metrics *metrics
+	memory  *memory
+}
+
+// endpoint returns where clients that came in on listener reach node. ok is false when the node is unknown, fenced,
+// or has no such listener.
+func (b *Broker) endpoint(img *controller.Image, node ids.NodeID, listener string) (host string, port int32, rack *string, ok bool) {
+	br := img.Brokers[node]
+	if br == nil || br.Fenced {
+		return "", -1, nil, false
+	}
+	for _, e := range br.Endpoints {
+		if e.Name == listener {
+			return e.Host, int32(e.Port), br.Rack, true
+		}
+	}
+	return "", -1, nil, false
+}

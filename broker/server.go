@@ -1,0 +1,243 @@
+package broker
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"cairn/wire"
+
+	"go.uber.org/zap"
+)
+
+// acceptRetry is how long accepting pauses after an error such as too many open files.
+const acceptRetry = 50 * time.Millisecond
+
+// serverConfig is what a server needs of the process around it.
+type serverConfig struct {
+	// Dispatch handles one request on the goroutine of its connection.
+	Dispatch func(r *request)
+	// ServeRaft takes over a connection whose preface was read; it blocks until the connection has ended.
+	ServeRaft func(nc net.Conn, br *bufio.Reader) error
+	// ControlClosed hears that a connection that carried broker heartbeats has ended.
+	ControlClosed func(controlState)
+	Bounds        func() connBounds
+	Memory        *memory
+	Metrics       *metrics
+	MaxFrame      int32         // bytes, socket.request.max.bytes
+	MaxIdle       time.Duration // connections.max.idle.ms
+	SendBuffer    int           // bytes, socket.send.buffer.bytes; -1 leaves it to the system
+	ReceiveBuffer int
+	Log           *zap.Logger
+}
+
+// server accepts connections on its listeners and runs them.
+type server struct {
+	dispatch      func(r *request)
+	serveRaft     func(nc net.Conn, br *bufio.Reader) error
+	controlClosed func(controlState)
+	memory        *memory
+	metrics       *metrics
+	limits        *connLimits
+	maxFrame      int32
+	maxIdle       time.Duration
+	sendBuffer    int
+	receiveBuffer int
+	log           *zap.Logger
+	noise         *logLimiter
+
+	ctx      context.Context
+	cancel   context.CancelFunc
+	draining atomic.Bool
+	wg       sync.WaitGroup
+
+	mu        sync.Mutex
+	listeners []*listener        // guarded by mu
+	conns     map[*conn]struct{} // guarded by mu
+}
+
+// listener is one bound address.
+type listener struct {
+	name string
+	// controller marks a listener of controller.listener.names: it serves the controller's requests only.
+	controller bool
+	// raft tells whether other nodes' Raft traffic comes in here.
+	raft bool
+	net.Listener
+}
+
+func newServer(cfg serverConfig) *server {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &server{
+		dispatch: cfg.Dispatch, serveRaft: cfg.ServeRaft, controlClosed: cfg.ControlClosed,
+		memory: cfg.Memory, metrics: cfg.Metrics, limits: newConnLimits(cfg.Bounds),
+		maxFrame: cfg.MaxFrame, maxIdle: cfg.MaxIdle, sendBuffer: cfg.SendBuffer, receiveBuffer: cfg.ReceiveBuffer,
+		log: cfg.Log, noise: newLogLimiter(time.Second),
+		ctx: ctx, cancel: cancel, conns: map[*conn]struct{}{},
+	}
+}
+
+// listen binds address ("host:port", port 0 for any) without accepting yet.
+func (s *server) listen(name, address string, controller, raft bool) (*listener, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listener %s: %w", name, err)
+	}
+	l := &listener{name: name, controller: controller, raft: raft, Listener: ln}
+	s.mu.Lock()
+	s.listeners = append(s.listeners, l)
+	s.mu.Unlock()
+	return l, nil
+}
+
+// port is the bound port.
+func (l *listener) port() int32 { return int32(l.Addr().(*net.TCPAddr).Port) }
+
+// accept starts taking connections of l.
+func (s *server) accept(l *listener) { s.wg.Go(func() { s.acceptLoop(l) }) }
+
+func (s *server) acceptLoop(l *listener) {
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			s.admit(l, nc)
+		case s.draining.Load() || errors.Is(err, net.ErrClosed):
+			return
+		default:
+			s.noise.warn(s.log, "accept failed", zap.String("listener", l.name), zap.Error(err))
+			select {
+			case <-time.After(acceptRetry):
+			case <-s.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// admit starts a connection, or closes it at once when a limit is reached.
+func (s *server) admit(l *listener, nc net.Conn) {
+	host, _, err := net.SplitHostPort(nc.RemoteAddr().String())
+	if err != nil {
+		host = nc.RemoteAddr().String()
+	}
+	if err := s.limits.admit(host); err != nil && !l.controller {
+		s.metrics.connectionsRefused.Inc()
+		s.noise.warn(s.log, "connection refused", zap.String("listener", l.name), zap.Error(err))
+		_ = nc.Close()
+		return
+	} else if err != nil {
+		s.limits.force(host)
+	}
+	s.tune(nc)
+	c := newConn(s, l, nc, host)
+	s.mu.Lock()
+	if s.draining.Load() {
+		s.mu.Unlock()
+		s.limits.leave(host)
+		c.cancel()
+		_ = nc.Close()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.wg.Go(c.serve)
+	s.mu.Unlock()
+	s.metrics.connections.Inc()
+}
+
+// tune sets the socket's options. Go sets TCP_NODELAY by itself. An error shows when the connection is used.
+func (s *server) tune(nc net.Conn) {
+	tc, ok := nc.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if s.sendBuffer >= 0 {
+		_ = tc.SetWriteBuffer(s.sendBuffer)
+	}
+	if s.receiveBuffer >= 0 {
+		_ = tc.SetReadBuffer(s.receiveBuffer)
+	}
+}
+
+// connEnded is called once by a connection whose goroutines have ended.
+func (s *server) connEnded(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.limits.leave(c.host)
+	s.metrics.connections.Dec()
+	if c.session.control.known && s.controlClosed != nil {
+		s.controlClosed(c.session.control)
+	}
+	c.mu.Lock()
+	reason := c.reason
+	c.mu.Unlock()
+	switch {
+	case reason == nil || ordinaryEnd(reason):
+		c.log.Debug("connection closed", zap.Error(reason))
+	default:
+		s.metrics.connectionsAborted.Inc()
+		s.noise.warn(c.log, "connection closed", zap.Error(reason))
+	}
+}
+
+// ordinaryEnd tells the ends that happen all day: the client went away, was idle, or the broker stops.
+func ordinaryEnd(err error) bool {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, wire.ErrMalformed) {
+		return false
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errIdle) ||
+		errors.Is(err, errDraining) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, context.Canceled)
+}
+
+// stopAccepting closes the listeners. Connections go on.
+func (s *server) stopAccepting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
+		_ = l.Close()
+	}
+}
+
+// drain takes no more requests, waits until those under way are answered and sent, or ctx ends, and closes all
+// connections. It returns when every goroutine of the server has ended.
+func (s *server) drain(ctx context.Context) {
+	s.stopAccepting()
+	s.mu.Lock()
+	s.draining.Store(true)
+	for c := range s.conns {
+		_ = c.nc.SetReadDeadline(time.Now())
+		signal(c.room)
+	}
+	s.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() { s.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.closeAll()
+		<-done
+	}
+	s.cancel()
+}
+
+func (s *server) closeAll() {
+	s.mu.Lock()
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		c.close(errDraining)
+	}
+}
