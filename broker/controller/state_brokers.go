@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"cairn/internal/ids"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// registerBroker adds the broker, fenced. A repeated registration of the same process keeps its epoch and its standing:
+// the first answer was lost.
+func (e *edit) registerBroker(c RegisterBroker) Result {
+	old := e.img.Brokers[c.ID]
+	b := &Broker{
+		ID: c.ID, Epoch: int64(e.img.Index), Incarnation: c.Incarnation, Directory: c.Directory, Endpoints: c.Endpoints,
+		Rack: c.Rack, Fenced: true, LogFlush: c.LogFlush, BootID: c.BootID,
+	}
+	res := Result{ClusterID: e.img.ClusterID}
+	switch {
+	case c.Voter:
+		b.MetadataReplica = ids.ReplicaID(c.ID)
+	case old != nil && old.Directory == c.Directory:
+		b.MetadataReplica = old.MetadataReplica
+	default:
+		b.MetadataReplica = e.nextReplica()
+		if old != nil {
+			res.FormerReplica = old.MetadataReplica
+		}
+	}
+	if old != nil && old.Incarnation == c.Incarnation {
+		b.Epoch, b.Fenced, b.ShuttingDown = old.Epoch, old.Fenced, old.ShuttingDown
+	} else {
+		e.dropLeader(c.ID)
+	}
+	e.setBroker(b)
+	res.BrokerEpoch, res.MetadataReplica = b.Epoch, b.MetadataReplica
+	return res
+}
+
+// dropLeader takes the node out of the leader field everywhere: a new process leads nothing until it registers again.
+func (e *edit) dropLeader(node ids.NodeID) {
+	for _, t := range e.img.TopicList() {
+		for i, p := range t.Partitions {
+			if p.Leader == node {
+				e.editPartition(t.ID, int32(i)).Leader = ids.NoNode
+			}
+		}
+	}
+}
+
+func (e *edit) changeBroker(c BrokerChange) ItemResult {
+	if bad := e.img.checkEpoch(c.ID, c.Epoch); bad.Code != 0 {
+		return bad
+	}
+	b := *e.img.Brokers[c.ID]
+	switch c.Action {
+	case Fence:
+		b.Fenced = true
+	case Unfence:
+		if b.ShuttingDown {
+			return refuseItem(kerr.InvalidRequest, "broker %d is shutting down", c.ID)
+		}
+		b.Fenced = false
+	case Shutdown:
+		b.ShuttingDown = true
+	default:
+		return refuseItem(kerr.InvalidRequest, "broker action %q", c.Action)
+	}
+	e.setBroker(&b)
+	return ItemResult{}
+}
+
+func (e *edit) nextReplica() ids.ReplicaID {
+	r := e.img.NextReplica
+	e.img.NextReplica++
+	return r
+}
