@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"cairn/tools"
+)
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a command line that makes no sense; the message tells what would.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() { // lives as long as the process
+		<-ctx.Done()
+		stop() // the next signal has its default effect: it kills
+	}()
+	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	err := newApp(stdout, stderr).RunContext(ctx, args)
+	if err == nil {
+		return 0
+	}
+	_, _ = fmt.Fprintln(stderr, "cairn: "+err.Error()) // nowhere else to say it
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:                   "cairn",
+		Usage:                  "a message broker that speaks Kafka's protocol, and its tools",
+		Version:                tools.Version,
+		HideVersion:            true, // -v means other things elsewhere; `cairn version` tells it
+		Writer:                 stdout,
+		ErrWriter:              stderr,
+		EnableBashCompletion:   true,
+		UseShortOptionHandling: false,
+		Commands: []*cli.Command{
+			topicsCommand(), produceCommand(), consumeCommand(), versionCommand(), completionCommand(),
+		},
+		// Errors are printed and turned into exit codes by run alone.
+		ExitErrHandler: func(*cli.Context, error) {},
+		OnUsageError:   onUsageError,
+		CommandNotFound: func(c *cli.Context, name string) {
+			_, _ = fmt.Fprintf(stderr, "cairn: no command %q; `cairn help` lists them\n", name)
+		},
+	}
+	app.Action = func(c *cli.Context) error {
+		if c.Args().Present() {
+			return usagef("no command %q; `cairn help` lists them", c.Args().First())
+		}
+		return cli.ShowAppHelp(c)
+	}
+	for _, cmd := range app.Commands {
+		prepare(cmd)
+	}
+	return app
+}
+
+// prepare gives a command and its subcommands what all have in common.
+func prepare(cmd *cli.Command) {
+	cmd.OnUsageError = onUsageError
+	cmd.HideHelpCommand = true
+	action := cmd.Action
+	cmd.Action = func(c *cli.Context) error {
+		if c.Args().Present() {
+			return usagef("unexpected argument %q; `%s --help` shows what is taken", c.Args().First(), c.Command.HelpName)
+		}
+		if action == nil {
+			return cli.ShowSubcommandHelp(c)
+		}
+		return action(c)
+	}
+	for _, sub := range cmd.Subcommands {
+		prepare(sub)
+	}
+}
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	name := "cairn"
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return usagef("%w; `%s --help` shows what is taken", err, name)
+}
+
+// connectionFlags are those that each command has that speaks to a cluster.
+func connectionFlags(propertyNames ...string) []cli.Flag {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "bootstrap-server", Usage: "`HOST:PORT[,HOST:PORT...]` of brokers to ask first (default: " + tools.DefaultBootstrap + ")"},
+		&cli.StringFlag{Name: "command-config", Usage: "`FILE` of Kafka client properties"},
+	}
+	if len(propertyNames) > 0 {
+		flags = append(flags, &cli.StringSliceFlag{
+			Name: propertyNames[0], Aliases: propertyNames[1:], Usage: "a Kafka client property `NAME=VALUE`; may be repeated, wins over the file",
+		})
+	}
+	return flags
+}
+
+// connection reads connectionFlags; property is the first of its property names, if it has any.
+func connection(c *cli.Context, property string) tools.Connection {
+	conn := tools.Connection{Bootstrap: c.String("bootstrap-server"), CommandConfig: c.String("command-config"), ClientID: "cairn-" + c.Command.Name}
+	if property != "" {
+		conn.Properties = c.StringSlice(property)
+	}
+	return conn
+}
+
+// need reports a missing flag. The library's own check would print the whole help instead of saying what is missing.
+func need(c *cli.Context, names ...string) error {
+	for _, name := range names {
+		if c.String(name) == "" {
+			return usagef("--%s is missing; `%s --help` shows what is taken", name, c.Command.HelpName)
+		}
+	}
+	return nil
+}
+
+func jsonFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print JSON for programs"}
+}
+
+// output prints to the app's writers.
+func output(c *cli.Context) tools.Output {
+	return tools.Output{Out: c.App.Writer, Err: c.App.ErrWriter, JSON: c.Bool("json")}
+}
+
+func versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "version",
+		Usage:       "print the version",
+		Description: "Example:\n\n   cairn version",
+		Flags:       []cli.Flag{jsonFlag()},
+		Action:      func(c *cli.Context) error { return tools.PrintVersion(output(c)) },
+	}
+}
+
+// bashCompletion asks the binary itself for the words that fit, so it never lags behind the commands.
+const bashCompletion = `_cairn() {
+  local cur="${COMP_WORDS[COMP_CWORD]}" ask=() words
+  if [[ "$cur" == -- ]]; then # two dashes alone would end the flags
+    ask=(-)
+  elif [[ "$cur" == -* ]]; then
+    ask=("$cur")
+  fi
+  words=$("${COMP_WORDS[@]:0:$COMP_CWORD}" "${ask[@]}" --generate-bash-completion 2>/dev/null)
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+}
+complete -o default -F _cairn cairn
+`
+
+func completionCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "completion",
+		Usage:       "print the completion script for bash",
+		Description: "Example:\n\n   source <(cairn completion)",
+		Action: func(c *cli.Context) error {
+			_, err := fmt.Fprint(c.App.Writer, bashCompletion)
+			return err
+		},
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"cairn/tools"
+)
+
+func topicsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "topics",
+		Usage: "create, list, describe, alter and delete topics",
+		Subcommands: []*cli.Command{
+			topicsCreateCommand(), topicsListCommand(), topicsDescribeCommand(), topicsAlterCommand(), topicsDeleteCommand(),
+		},
+	}
+}
+
+// topicError puts Kafka's words in front of what went wrong.
+func topicError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("Error while executing topic command : %w", err) //nolint:staticcheck // Kafka's words
+}
+
+func topicsCreateCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "create",
+		Usage: "create a topic",
+		Description: "Examples:\n\n   cairn topics create --topic orders --partitions 6 --replication-factor 3\n" +
+			"   cairn topics create --topic audit --replica-assignment 1:2,2:3 --config retention.ms=86400000",
+		Flags: append(connectionFlags(), jsonFlag(),
+			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic"},
+			&cli.IntFlag{Name: "partitions", Usage: "`N` partitions; -1: the brokers' num.partitions", Value: -1},
+			&cli.IntFlag{Name: "replication-factor", Usage: "`N` replicas of each partition; -1: the brokers' default.replication.factor", Value: -1},
+			&cli.StringFlag{Name: "replica-assignment", Usage: "brokers of each partition, `ID:ID,ID:ID`: partitions by commas, replicas by colons, the preferred leader first"},
+			&cli.StringSliceFlag{Name: "config", Usage: "a topic config `NAME=VALUE`; may be repeated"},
+			&cli.BoolFlag{Name: "if-not-exists", Usage: "leave a topic that exists as it is, without error"},
+		),
+		Action: func(c *cli.Context) error {
+			if err := need(c, "topic"); err != nil {
+				return err
+			}
+			if n := c.Int("partitions"); n == 0 || n < -1 || n > 1<<30 {
+				return usagef("--partitions %d: want 1 or more", n)
+			}
+			if n := c.Int("replication-factor"); n == 0 || n < -1 || n > 1<<14 {
+				return usagef("--replication-factor %d: want 1 or more", n)
+			}
+			return topicError(tools.CreateTopic(c.Context, connection(c, ""), tools.CreateTopicOptions{
+				Topic: c.String("topic"), Partitions: int32(c.Int("partitions")), ReplicationFactor: int16(c.Int("replication-factor")),
+				ReplicaAssignment: c.String("replica-assignment"), Configs: c.StringSlice("config"), IfNotExists: c.Bool("if-not-exists"),
+			}, output(c)))
+		},
+	}
+}
+
+// selectionFlags pick topics; required says whether at least one flag is needed.
+func selectionFlags() []cli.Flag {
+	return append(connectionFlags(), jsonFlag(),
+		&cli.StringFlag{Name: "topic", Usage: "`NAME`s or regular expressions, separated by commas, each matching whole names"},
+		&cli.BoolFlag{Name: "exclude-internal", Usage: "leave internal topics out"},
+		&cli.BoolFlag{Name: "if-exists", Usage: "no error when no topic matches"},
+	)
+}
+
+func selection(c *cli.Context) tools.TopicSelection {
+	return tools.TopicSelection{
+		Topic: c.String("topic"), TopicID: c.String("topic-id"), ExcludeInternal: c.Bool("exclude-internal"), IfExists: c.Bool("if-exists"),
+	}
+}
+
+func topicsListCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "list",
+		Usage:       "print the names of the topics",
+		Description: "Example:\n\n   cairn topics list --exclude-internal",
+		Flags:       selectionFlags(),
+		Action: func(c *cli.Context) error {
+			return topicError(tools.ListTopics(c.Context, connection(c, ""), selection(c), output(c)))
+		},
+	}
+}
+
+func topicsDescribeCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "describe",
+		Usage: "print topics with their partitions, leaders and replicas",
+		Description: "Examples:\n\n   cairn topics describe --topic orders\n" +
+			"   cairn topics describe --under-replicated-partitions",
+		Flags: append(selectionFlags(),
+			&cli.StringFlag{Name: "topic-id", Usage: "one topic by its `ID`"},
+			&cli.BoolFlag{Name: "under-replicated-partitions", Usage: "only partitions with fewer in-sync replicas than replicas"},
+			&cli.BoolFlag{Name: "under-min-isr-partitions", Usage: "only partitions with fewer in-sync replicas than min.insync.replicas"},
+			&cli.BoolFlag{Name: "at-min-isr-partitions", Usage: "only partitions with exactly min.insync.replicas in-sync replicas"},
+			&cli.BoolFlag{Name: "unavailable-partitions", Usage: "only partitions without a live leader"},
+			&cli.BoolFlag{Name: "topics-with-overrides", Usage: "only topics with configs of their own, without their partitions"},
+			&cli.IntFlag{Name: "partition-size-limit-per-response", Usage: "ask for `N` partitions at a time", Value: 2000},
+		),
+		Action: func(c *cli.Context) error {
+			limit := c.Int("partition-size-limit-per-response")
+			if limit < 1 || limit > 1<<30 {
+				return usagef("--partition-size-limit-per-response %d: want 1 or more", limit)
+			}
+			return topicError(tools.DescribeTopics(c.Context, connection(c, ""), tools.DescribeTopicsOptions{
+				TopicSelection: selection(c), UnderReplicated: c.Bool("under-replicated-partitions"), UnderMinISR: c.Bool("under-min-isr-partitions"),
+				AtMinISR: c.Bool("at-min-isr-partitions"), Unavailable: c.Bool("unavailable-partitions"),
+				WithOverrides: c.Bool("topics-with-overrides"), PartitionsPerAsk: int32(limit),
+			}, output(c)))
+		},
+	}
+}
+
+func topicsAlterCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "alter",
+		Usage: "add partitions to a topic, or change its configs",
+		Description: "Examples:\n\n   cairn topics alter --topic orders --partitions 12\n" +
+			"   cairn topics alter --topic orders --config retention.ms=3600000 --delete-config max.message.bytes",
+		Flags: append(selectionFlags(),
+			&cli.IntFlag{Name: "partitions", Usage: "the new number `N` of partitions; it can only grow"},
+			&cli.StringFlag{Name: "replica-assignment", Usage: "brokers of all partitions, the existing ones too, `ID:ID,ID:ID`"},
+			&cli.StringSliceFlag{Name: "config", Usage: "set a topic config, `NAME=VALUE`; may be repeated"},
+			&cli.StringSliceFlag{Name: "delete-config", Usage: "reset the topic config `NAME` to its default; may be repeated"},
+		),
+		Action: func(c *cli.Context) error {
+			if n := c.Int("partitions"); n > 1<<30 || (n < 1 && c.IsSet("partitions")) {
+				return usagef("--partitions %d: want 1 or more", n)
+			}
+			return topicError(tools.AlterTopics(c.Context, connection(c, ""), tools.AlterTopicOptions{
+				TopicSelection: selection(c), Partitions: int32(c.Int("partitions")), ReplicaAssignment: c.String("replica-assignment"),
+				Configs: c.StringSlice("config"), DeleteConfigs: c.StringSlice("delete-config"),
+			}, output(c)))
+		},
+	}
+}
+
+func topicsDeleteCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "delete",
+		Usage:       "delete topics and their data",
+		Description: "Example:\n\n   cairn topics delete --topic orders",
+		Flags:       append(selectionFlags(), &cli.StringFlag{Name: "topic-id", Usage: "one topic by its `ID`"}),
+		Action: func(c *cli.Context) error {
+			return topicError(tools.DeleteTopics(c.Context, connection(c, ""), selection(c), output(c)))
+		},
+	}
+}

@@ -1,0 +1,108 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// DefaultBootstrap is where `cairn start` without configuration listens.
+const DefaultBootstrap = "127.0.0.1:9092"
+
+// dialTimeout bounds the first connection to a bootstrap address.
+const dialTimeout = 5 * time.Second
+
+// adminTimeout bounds one administrative command, retries included (Kafka: default.api.timeout.ms).
+const adminTimeout = 60 * time.Second
+
+// ErrUnreachable is returned when no bootstrap address accepts a connection.
+var ErrUnreachable = errors.New("no broker reached")
+
+// Connection says how a command reaches its cluster.
+type Connection struct {
+	Bootstrap     string   // comma-separated host:port; empty: DefaultBootstrap
+	CommandConfig string   // file of Kafka client properties, or empty
+	Properties    []string // key=value client properties; they win over the file
+	ClientID      string   // sent in each request; a client.id property wins
+}
+
+// addresses splits the bootstrap list and adds Kafka's default port where none is given.
+func (c Connection) addresses() ([]string, error) {
+	list := c.Bootstrap
+	if list == "" {
+		list = DefaultBootstrap
+	}
+	var addrs []string
+	for _, a := range strings.Split(list, ",") {
+		a = strings.TrimSpace(a)
+		if a == "" {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return nil, fmt.Errorf("bootstrap server %q: want HOST:PORT, for example %s", a, DefaultBootstrap)
+		}
+		addrs = append(addrs, a)
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("bootstrap server list %q is empty: want HOST:PORT[,HOST:PORT...]", list)
+	}
+	return addrs, nil
+}
+
+// open checks that a bootstrap address answers, so that a wrong one is reported at once instead of after the client's many retries, and
+// returns a client with the properties applied in front of opts. The caller closes the client.
+func (c Connection) open(ctx context.Context, out Output, opts ...kgo.Opt) (*kgo.Client, error) {
+	addrs, err := c.addresses()
+	if err != nil {
+		return nil, err
+	}
+	props, err := c.properties()
+	if err != nil {
+		return nil, err
+	}
+	if list := props["bootstrap.servers"]; list != "" && c.Bootstrap == "" {
+		if addrs, err = (Connection{Bootstrap: list}).addresses(); err != nil {
+			return nil, err
+		}
+	}
+	fromProps, ignored, err := clientOptions(props)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range ignored {
+		out.warn("client property %s has no effect here", name)
+	}
+	if err := reach(ctx, addrs); err != nil {
+		return nil, err
+	}
+	all := []kgo.Opt{kgo.SeedBrokers(addrs...), kgo.DialTimeout(dialTimeout)}
+	if c.ClientID != "" {
+		all = append(all, kgo.ClientID(c.ClientID))
+	}
+	all = append(all, opts...)
+	cl, err := kgo.NewClient(append(all, fromProps...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client configuration: %w", err)
+	}
+	return cl, nil
+}
+
+// reach returns nil as soon as one address accepts a connection.
+func reach(ctx context.Context, addrs []string) error {
+	d := net.Dialer{Timeout: dialTimeout}
+	var errs []error
+	for _, a := range addrs {
+		c, err := d.DialContext(ctx, "tcp", a)
+		if err == nil {
+			return c.Close()
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("%w at %s: %w; is a broker running there? `cairn start` starts one, --bootstrap-server names another",
+		ErrUnreachable, strings.Join(addrs, ","), errors.Join(errs...))
+}

@@ -1,0 +1,195 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ConsumeOptions are the options of the console consumer. It reads partitions directly, without a consumer group.
+type ConsumeOptions struct {
+	Topic               string
+	Partition           int32  // -1: all of them
+	Offset              string // earliest, latest or a number; with a number a partition is needed
+	FromBeginning       bool   // as Offset earliest
+	MaxMessages         int64  // stop after so many; -1: none
+	Timeout             time.Duration
+	Isolation           string   // read_uncommitted, read_committed
+	FormatterProperties []string // NAME=VALUE
+	Raw                 bool     // values alone, byte for byte, nothing between them
+}
+
+// DefaultConsumeOptions are Kafka's defaults.
+func DefaultConsumeOptions() ConsumeOptions {
+	return ConsumeOptions{Partition: -1, Offset: "latest", MaxMessages: -1, Isolation: "read_uncommitted"}
+}
+
+// start is where to begin. A number that is out of range is an error; latest and earliest have no such case.
+func (o ConsumeOptions) start() (kgo.Offset, error) {
+	none := kgo.NoResetOffset()
+	if o.FromBeginning {
+		if o.Offset != "latest" && o.Offset != "" && o.Offset != "earliest" {
+			return none, errors.New("--from-beginning and --offset exclude each other")
+		}
+		return none.AtStart(), nil
+	}
+	switch o.Offset {
+	case "latest", "":
+		return none.AtEnd(), nil
+	case "earliest":
+		return none.AtStart(), nil
+	}
+	n, err := strconv.ParseInt(o.Offset, 10, 64)
+	if err != nil || n < 0 {
+		return none, fmt.Errorf("--offset %q: want earliest, latest or a number", o.Offset)
+	}
+	if o.Partition < 0 {
+		return none, errors.New("--offset with a number needs --partition")
+	}
+	return none.At(n), nil
+}
+
+func (o ConsumeOptions) formatter(asJSON bool) (recordFormatter, error) {
+	props, err := parseFormatterProperties(o.FormatterProperties)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Raw && asJSON:
+		return nil, errors.New("--raw and --json exclude each other")
+	case o.Raw:
+		return formatRaw, nil
+	case asJSON:
+		return formatJSON, nil
+	default:
+		return props.text, nil
+	}
+}
+
+// Consume prints records until MaxMessages, the timeout without a record, or the end of ctx; then it says on out.Err how many there were.
+func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output) error {
+	start, err := o.start()
+	if err != nil {
+		return err
+	}
+	format, err := o.formatter(out.JSON)
+	if err != nil {
+		return err
+	}
+	isolation, err := parseIsolation(o.Isolation)
+	if err != nil {
+		return fmt.Errorf("--isolation-level %s: %w", o.Isolation, err)
+	}
+	cl, err := conn.open(ctx, out, kgo.FetchIsolationLevel(isolation), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.ConsiderMissingTopicDeletedAfter(DefaultRequestTimeout))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	assigned, err := o.assignment(ctx, cl, start)
+	if err != nil {
+		return err
+	}
+	cl.AddConsumePartitions(assigned)
+	c := consumption{cl: cl, opts: o, format: format, out: out}
+	err = c.run(ctx)
+	out.note("Processed a total of %d messages", c.count)
+	return err
+}
+
+// assignment asks which partitions there are, so that a wrong topic or partition is an error instead of a long wait.
+func (o ConsumeOptions) assignment(ctx context.Context, cl *kgo.Client, start kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = kmsg.StringPtr(o.Topic)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	parts := map[int32]kgo.Offset{}
+	for _, t := range resp.Topics {
+		err := brokerError(t.ErrorCode, nil)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return nil, TopicSelection{Topic: o.Topic}.missing()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("topic '%s': %w", o.Topic, err)
+		}
+		for _, p := range t.Partitions {
+			if o.Partition < 0 || p.Partition == o.Partition {
+				parts[p.Partition] = start
+			}
+		}
+		if len(parts) == 0 {
+			return nil, fmt.Errorf("topic '%s' has no partition %d: it has %d, numbered from 0", o.Topic, o.Partition, len(t.Partitions))
+		}
+	}
+	return map[string]map[int32]kgo.Offset{o.Topic: parts}, nil
+}
+
+// consumption is one run of Consume.
+type consumption struct {
+	cl     *kgo.Client
+	opts   ConsumeOptions
+	format recordFormatter
+	out    Output
+	count  int64
+	buf    []byte
+}
+
+func (c *consumption) run(ctx context.Context) error {
+	for c.opts.MaxMessages < 0 || c.count < c.opts.MaxMessages {
+		fetches, err := c.poll(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if fetches == nil {
+			c.out.note("no record for %v: stopping", c.opts.Timeout)
+			return nil
+		}
+		records := fetches.Records()
+		if left := c.opts.MaxMessages - c.count; c.opts.MaxMessages >= 0 && int64(len(records)) > left {
+			records = records[:left]
+		}
+		if c.buf, err = writeAll(c.out.Out, c.buf, c.format, records); err != nil {
+			return err
+		}
+		c.count += int64(len(records))
+	}
+	return nil
+}
+
+// poll waits for records. Nil without error: the timeout passed, or ctx ended.
+func (c *consumption) poll(ctx context.Context) (kgo.Fetches, error) {
+	if c.opts.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
+		defer cancel()
+	}
+	for {
+		fetches := c.cl.PollRecords(ctx, 10000)
+		for _, e := range fetches.Errors() {
+			switch {
+			case errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled):
+			case errors.Is(e.Err, kerr.OffsetOutOfRange):
+				return nil, fmt.Errorf("offset %s of %s-%d is not in the log; --offset earliest starts at its beginning", c.opts.Offset, e.Topic, e.Partition)
+			default:
+				return nil, fmt.Errorf("%s-%d: %w", e.Topic, e.Partition, e.Err)
+			}
+		}
+		if fetches.NumRecords() > 0 {
+			return fetches, nil
+		}
+		if ctx.Err() != nil {
+			return nil, nil
+		}
+	}
+}

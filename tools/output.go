@@ -1,0 +1,47 @@
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Output is where a command prints. Results go to Out, everything said about them to Err.
+type Output struct {
+	Out  io.Writer
+	Err  io.Writer
+	JSON bool // one JSON value (or one per record) on Out instead of Kafka's lines
+}
+
+// Standard is the output of a process.
+func Standard(asJSON bool) Output { return Output{Out: os.Stdout, Err: os.Stderr, JSON: asJSON} }
+
+func (o Output) warn(format string, args ...any) {
+	// A warning that cannot be printed has no other place to go.
+	_, _ = fmt.Fprintf(o.Err, "WARNING: "+format+"\n", args...)
+}
+
+// note prints a remark about the result on Err.
+func (o Output) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(o.Err, format+"\n", args...)
+}
+
+// writeJSON prints v as one line.
+func (o Output) writeJSON(v any) error {
+	enc := json.NewEncoder(o.Out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// isTerminal reports whether f is a terminal, that is, a person sits there.
+func isTerminal(f any) bool {
+	file, ok := f.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
