@@ -202,6 +202,8 @@ func rewrite(raw []byte, h Header, r *Rules) ([]byte, error) {
 	if cfg.Codec == CodecProducer {
 		cfg.Codec = h.Codec()
 	}
+	gate <- struct{}{}
+	defer func() { <-gate }()
 	b, err := NewBuilder(cfg)
 	if err != nil {
 		return nil, err

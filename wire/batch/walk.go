@@ -11,8 +11,8 @@ type recordWalk struct {
 	count int   // records the header announces
 	base  int64 // base timestamp
 	// fixed: the batch has the leader's timestamp type, so that its records all have the timestamp base.
-	fixed bool
-	rules *Rules
+	fixed     bool
+	compacted bool // every record needs a key
 	// oldest and newest bound the timestamps, where createTime says that they are to be checked.
 	createTime     bool
 	oldest, newest int64
@@ -25,7 +25,7 @@ type recordWalk struct {
 
 func newRecordWalk(h *Header, r *Rules) recordWalk {
 	w := recordWalk{
-		count: int(h.RecordCount), base: h.BaseTimestamp, rules: r, createTime: r.TimestampType == CreateTime,
+		count: int(h.RecordCount), base: h.BaseTimestamp, compacted: r.Compacted, createTime: r.TimestampType == CreateTime,
 		oldest: saturatingSub(r.NowMs, r.BeforeMaxMs), newest: saturatingAdd(r.NowMs, r.AfterMaxMs),
 		maxTimestamp: NoTimestamp, inOrder: true,
 	}
@@ -110,7 +110,7 @@ func (w *recordWalk) note(i int, delta int64, offset, keyLen int) {
 		w.inOrder = false
 	}
 	inRange := ts >= w.oldest && ts <= w.newest
-	if !inRange || w.fixed || !w.createTime || keyLen < 0 {
+	if !inRange || w.fixed || keyLen < 0 && w.compacted {
 		w.judge(i, ts, keyLen)
 	}
 }
@@ -118,7 +118,7 @@ func (w *recordWalk) note(i int, delta int64, offset, keyLen int) {
 // judge is the part of note for records that may break a rule.
 func (w *recordWalk) judge(i int, ts int64, keyLen int) {
 	switch {
-	case keyLen < 0 && w.rules.Compacted:
+	case keyLen < 0 && w.compacted:
 		w.fail(i, "a record of a compacted topic needs a key")
 	case w.createTime && ts != NoTimestamp:
 		if ts < w.oldest || ts > w.newest {
