@@ -87,6 +87,9 @@ func NewConn(nc net.Conn, cfg ConnConfig) *Conn {
 // that is the caller's. Errors: ErrConnClosed; the context's; ErrNotSent in addition when the request never left;
 // ErrMalformed for a response that cannot be parsed. A request abandoned by its context stays in flight.
 func (c *Conn) RoundTrip(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	if err := c.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
 	select {
 	case c.slots <- struct{}{}:
 	case <-c.done:
