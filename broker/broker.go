@@ -8,6 +8,7 @@ import (
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
 )
 
@@ -38,6 +39,9 @@ type Broker struct {
 
 	metrics *metrics
 	memory  *memory
+
+	// The dispatch tables of the two kinds of listeners.
+	brokerHandlers, controllerHandlers map[kmsg.Key]handler
 }
 
 // endpoint returns where clients that came in on listener reach node. ok is false when the node is unknown, fenced,

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cairn/broker/controller"
 	"cairn/raftgroup"
 	"cairn/wire"
 
@@ -131,10 +132,8 @@ type conn struct {
 
 // connSession is per-connection state of handlers.
 type connSession struct {
-	// software is the client's name and version from ApiVersions v3 and later.
-	software, softwareVersion string
-	// control tells which broker, if any, uses this connection for its heartbeats to the controller here.
-	control controlState
+	// quorum is the controller's view of a connection of its listener; nil before its first request.
+	quorum *controller.Conn
 }
 
 func newConn(s *server, l *listener, nc net.Conn, host string) *conn {
@@ -166,6 +165,9 @@ func (c *conn) serve() {
 // readLoop reads and handles requests until the connection is to end. It never returns nil.
 func (c *conn) readLoop() error {
 	if err := c.maybeServeRaft(); err != nil {
+		return err
+	}
+	if err := c.awaitOpen(); err != nil {
 		return err
 	}
 	for {
@@ -218,6 +220,22 @@ func (c *conn) maybeServeRaft() error {
 	return io.EOF
 }
 
+// awaitOpen holds clients back until the broker is ready to serve them. They are connected early, since Raft comes in on
+// the same listeners before that.
+func (c *conn) awaitOpen() error {
+	if c.listener.controller {
+		return nil
+	}
+	select {
+	case <-c.server.opened:
+		return nil
+	case <-c.server.stopping:
+		return errDraining
+	case <-c.context.Done():
+		return errDraining
+	}
+}
+
 // waitRoom blocks while the connection has too many unanswered requests or unsent bytes.
 func (c *conn) waitRoom() error {
 	for {
@@ -245,8 +263,8 @@ func (c *conn) awaitSize() (int32, error) {
 		return 0, err
 	}
 	size := int32(binary.BigEndian.Uint32(head))
-	if size <= 0 || int64(size) > int64(c.server.maxFrame) {
-		return 0, fmt.Errorf("frame size %d: %w", size, wire.ErrFrameSize)
+	if size < 0 || int64(size) > int64(c.server.maxFrame) {
+		return 0, fmt.Errorf("frame size %d: %w", size, wire.ErrFrameLength)
 	}
 	return size, nil
 }
@@ -301,7 +319,7 @@ func (c *conn) readRequest(size int32) (*request, error) {
 		return nil, err
 	}
 	c.server.metrics.requestBytes.Add(float64(4 + int(size)))
-	hdr, msg, err := wire.ParseRequest(f.bytes)
+	hdr, msg, err := c.server.apis.ParseRequest(f.bytes)
 	if err != nil && !(errors.Is(err, wire.ErrUnsupportedVersion) && hdr.Key == apiVersionsKey) {
 		f.release()
 		return nil, fmt.Errorf("request: %w", err)

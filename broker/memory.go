@@ -144,12 +144,14 @@ type frame struct {
 	budget *budget
 	held   int64
 	buf    []byte // full capacity of the buffer in use
+	last   []byte // that of the buffer before, whose content is being copied
 	bytes  []byte // the request; aliases buf
 }
 
-// grow returns a buffer of n bytes. What an earlier call returned is no longer reused, but stays valid.
+// grow returns a buffer of n bytes. The buffer of the call before stays valid until the next call or release.
 func (f *frame) grow(n int) ([]byte, error) {
-	f.buf = f.memory.take(n)
+	f.memory.keep(f.last)
+	f.last, f.buf = f.buf, f.memory.take(n)
 	return f.buf[:n], nil
 }
 
@@ -158,9 +160,10 @@ func (f *frame) release() {
 	if f.budget == nil {
 		panic("BUG: request frame released twice")
 	}
+	f.memory.keep(f.last)
 	f.memory.keep(f.buf)
 	f.budget.release(f.held)
-	f.buf, f.bytes, f.budget = nil, nil, nil
+	f.buf, f.last, f.bytes, f.budget = nil, nil, nil, nil
 }
 
 // take returns a buffer with a capacity of at least n bytes.

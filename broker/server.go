@@ -24,10 +24,10 @@ const acceptRetry = 50 * time.Millisecond
 type serverConfig struct {
 	// Dispatch handles one request on the goroutine of its connection.
 	Dispatch func(r *request)
+	// APIs parses requests.
+	APIs *wire.Table
 	// ServeRaft takes over a connection whose preface was read; it blocks until the connection has ended.
-	ServeRaft func(nc net.Conn, br *bufio.Reader) error
-	// ControlClosed hears that a connection that carried broker heartbeats has ended.
-	ControlClosed func(controlState)
+	ServeRaft     func(nc net.Conn, br *bufio.Reader) error
 	Bounds        func() connBounds
 	Memory        *memory
 	Metrics       *metrics
@@ -41,8 +41,8 @@ type serverConfig struct {
 // server accepts connections on its listeners and runs them.
 type server struct {
 	dispatch      func(r *request)
+	apis          *wire.Table
 	serveRaft     func(nc net.Conn, br *bufio.Reader) error
-	controlClosed func(controlState)
 	memory        *memory
 	metrics       *metrics
 	limits        *connLimits
@@ -53,9 +53,12 @@ type server struct {
 	log           *zap.Logger
 	noise         *logLimiter
 
-	ctx      context.Context
-	cancel   context.CancelFunc
+	ctx    context.Context
+	cancel context.CancelFunc
+	// opened is closed when clients of broker listeners are to be served.
+	opened   chan struct{}
 	draining atomic.Bool
+	stopping chan struct{} // closed with draining
 	wg       sync.WaitGroup
 
 	mu        sync.Mutex
@@ -76,7 +79,7 @@ type listener struct {
 func newServer(cfg serverConfig) *server {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &server{
-		dispatch: cfg.Dispatch, serveRaft: cfg.ServeRaft, controlClosed: cfg.ControlClosed,
+		dispatch: cfg.Dispatch, apis: cfg.APIs, opened: make(chan struct{}), stopping: make(chan struct{}), serveRaft: cfg.ServeRaft,
 		memory: cfg.Memory, metrics: cfg.Metrics, limits: newConnLimits(cfg.Bounds),
 		maxFrame: cfg.MaxFrame, maxIdle: cfg.MaxIdle, sendBuffer: cfg.SendBuffer, receiveBuffer: cfg.ReceiveBuffer,
 		log: cfg.Log, noise: newLogLimiter(time.Second),
@@ -150,6 +153,7 @@ func (s *server) admit(l *listener, nc net.Conn) {
 	s.wg.Go(c.serve)
 	s.mu.Unlock()
 	s.metrics.connections.Inc()
+	s.metrics.connectionsOpened.Inc()
 }
 
 // tune sets the socket's options. Go sets TCP_NODELAY by itself. An error shows when the connection is used.
@@ -173,8 +177,8 @@ func (s *server) connEnded(c *conn) {
 	s.mu.Unlock()
 	s.limits.leave(c.host)
 	s.metrics.connections.Dec()
-	if c.session.control.known && s.controlClosed != nil {
-		s.controlClosed(c.session.control)
+	if c.session.quorum != nil {
+		c.session.quorum.Close()
 	}
 	c.mu.Lock()
 	reason := c.reason
@@ -212,7 +216,9 @@ func (s *server) stopAccepting() {
 func (s *server) drain(ctx context.Context) {
 	s.stopAccepting()
 	s.mu.Lock()
-	s.draining.Store(true)
+	if s.draining.CompareAndSwap(false, true) {
+		close(s.stopping)
+	}
 	for c := range s.conns {
 		_ = c.nc.SetReadDeadline(time.Now())
 		signal(c.room)

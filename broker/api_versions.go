@@ -1,0 +1,55 @@
+package broker
+
+import (
+	"regexp"
+	"slices"
+
+	"cairn/wire"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const apiVersionsKey = int16(kmsg.ApiVersions)
+
+// softwareName is what ApiVersions v3 and later accept as name and version of the client's software (KIP-511).
+var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?$`)
+
+// handleAPIVersions lists what the listener offers. A request of a version that is not offered is answered too, in
+// version 0, with the range of ApiVersions itself, so that any client can find a common version. No features are
+// announced: none of those that Kafka names (groups, transactions, ELR) is there.
+func handleAPIVersions(_ *Broker, r *request) {
+	resp := kmsg.NewPtrApiVersionsResponse()
+	req, ok := r.msg.(*kmsg.ApiVersionsRequest)
+	switch {
+	case !ok: // wire.ErrUnsupportedVersion
+		resp.ErrorCode = kerr.UnsupportedVersion.Code
+		resp.ApiKeys = slices.DeleteFunc(offeredAPIs(r.conn.listener.controller), func(k kmsg.ApiVersionsResponseApiKey) bool {
+			return k.ApiKey != apiVersionsKey
+		})
+	case req.Version >= 3 && !(softwareName.MatchString(req.ClientSoftwareName) && softwareName.MatchString(req.ClientSoftwareVersion)):
+		resp.ErrorCode = kerr.InvalidRequest.Code
+	default:
+		resp.ApiKeys = offeredAPIs(r.conn.listener.controller)
+	}
+	r.reply(resp)
+}
+
+// offeredAPIs lists the keys that a listener serves, in order, with their versions. The requests that nodes of cairn
+// alone send are left out.
+func offeredAPIs(controllerListener bool) []kmsg.ApiVersionsResponseApiKey {
+	table := brokerTable()
+	if controllerListener {
+		table = controllerTable()
+	}
+	var keys []kmsg.ApiVersionsResponseApiKey
+	for _, a := range wire.APIs() {
+		if table[kmsg.Key(a.Key)] == nil {
+			continue
+		}
+		k := kmsg.NewApiVersionsResponseApiKey()
+		k.ApiKey, k.MinVersion, k.MaxVersion = a.Key, a.AnnouncedMin, a.Max
+		keys = append(keys, k)
+	}
+	return keys
+}
