@@ -1,0 +1,11 @@
+// Package integration tests the cairn binary with real processes, real clients and real signals. It has tests only; what starts and
+// watches the processes is in harness, what makes load and compares what was acknowledged with what can be read is in workload, the
+// measuring program is bench, and compat holds the clients of other languages.
+//
+// The tests run when CAIRN_INTEGRATION is set (`make integration`), in short form unless CAIRN_LONG is set too. They need kcat. A test that
+// fails prints its seed and keeps the data directories and logs of its nodes; the path is in its last lines.
+//
+// Concurrency: tests run one after the other, since each wants the machine for itself. Every node is stopped, by its process id, at the end of its test.
+//
+// Read first: harness/cluster.go, then single_test.go.
+package integration

@@ -1,0 +1,132 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// CreateTopic creates a topic and waits until the brokers name a leader for each partition.
+func CreateTopic(ctx context.Context, bootstrap []string, topic string, partitions int32, replicas int16, configs map[string]string) error {
+	cl, err := kgo.NewClient(ClientOptions(bootstrap)...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	values := map[string]*string{}
+	for k, v := range configs {
+		values[k] = kadm.StringPtr(v)
+	}
+	if _, err := adm.CreateTopic(ctx, partitions, replicas, values, topic); err != nil {
+		return fmt.Errorf("creating topic %s: %w", topic, err)
+	}
+	return WaitLeaders(ctx, adm, topic)
+}
+
+// WaitLeaders waits until each partition of the topic has a leader.
+func WaitLeaders(ctx context.Context, adm *kadm.Client, topic string) error {
+	for {
+		meta, err := adm.Metadata(ctx, topic)
+		if err != nil {
+			return err
+		}
+		missing := 0
+		for _, p := range meta.Topics[topic].Partitions.Sorted() {
+			if p.Leader < 0 || p.Err != nil {
+				missing++
+			}
+		}
+		if missing == 0 && len(meta.Topics[topic].Partitions) > 0 {
+			return nil
+		}
+		if err := pauseBriefly(ctx); err != nil {
+			return fmt.Errorf("%d partitions of %s have no leader: %w", missing, topic, err)
+		}
+	}
+}
+
+// Leaders tells the leader of each partition.
+func Leaders(ctx context.Context, bootstrap []string, topic string) (map[int32]int32, error) {
+	cl, err := kgo.NewClient(ClientOptions(bootstrap)...)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	meta, err := kadm.NewClient(cl).Metadata(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	leaders := map[int32]int32{}
+	for _, p := range meta.Topics[topic].Partitions.Sorted() {
+		leaders[p.Partition] = p.Leader
+	}
+	return leaders, nil
+}
+
+// Read fetches all that the topic holds below its high watermarks as of now, in the order of offsets of each partition.
+func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, error) {
+	cl, err := kgo.NewClient(append(ClientOptions(bootstrap), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	adm := kadm.NewClient(cl)
+	starts, err := adm.ListStartOffsets(ctx, topic)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start offsets of %s: %w", topic, err)
+	}
+	ends, err := adm.ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("end offsets of %s: %w", topic, err)
+	}
+	left := map[int32]int64{} // the end offset of each partition that is not read to its end
+	assigned := map[int32]kgo.Offset{}
+	ends.Each(func(e kadm.ListedOffset) {
+		if s, ok := starts.Lookup(topic, e.Partition); ok && s.Offset < e.Offset {
+			left[e.Partition] = e.Offset
+			assigned[e.Partition] = kgo.NoResetOffset().At(s.Offset)
+		}
+	})
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: assigned})
+	var records []Record
+	for len(left) > 0 {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("reading %s: partitions not read to their ends: %v: %w", topic, left, ctx.Err())
+		}
+		if errs := fetches.Errors(); len(errs) > 0 {
+			return nil, fmt.Errorf("reading %s-%d: %w", topic, errs[0].Partition, errs[0].Err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if end, ok := left[r.Partition]; ok && r.Offset < end {
+				records = append(records, Record{r.Partition, r.Offset, r.Value})
+				if r.Offset == end-1 {
+					delete(left, r.Partition)
+				}
+			}
+		})
+	}
+	return records, nil
+}
+
+// pauseBriefly is the time between two looks at something that only looking can tell.
+func pauseBriefly(ctx context.Context) error {
+	timer := time.NewTimer(20 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
