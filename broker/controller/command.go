@@ -249,9 +249,9 @@ type Result struct {
 	ClusterID       string        `json:"clusterId,omitempty"`
 	BrokerEpoch     int64         `json:"brokerEpoch,omitempty"`
 	MetadataReplica ids.ReplicaID `json:"metadataReplica,omitempty"`
-	// FormerReplica is the metadata replica that MetadataReplica takes the place of; 0 if there is none.
-	FormerReplica ids.ReplicaID `json:"formerReplica,omitempty"`
-	ProducerID    int64         `json:"producerId,omitempty"`
+	// FormerReplicas are the metadata replicas that MetadataReplica takes the place of.
+	FormerReplicas []ids.ReplicaID `json:"formerReplicas,omitempty"`
+	ProducerID     int64           `json:"producerId,omitempty"`
 }
 
 // ItemResult is the result of one part of a command. The partition's fields are set for leader registrations, accepted or

@@ -56,6 +56,9 @@ type Broker struct {
 	ShuttingDown bool `json:"shuttingDown,omitempty"`
 	// MetadataReplica is the broker's replica of the metadata group: its node id if it is one of the voters.
 	MetadataReplica ids.ReplicaID `json:"metadataReplica"`
+	// FormerReplicas are those of the broker's earlier data directories: they must be out of the metadata group before
+	// MetadataReplica is in it.
+	FormerReplicas []ids.ReplicaID `json:"formerReplicas,omitempty"`
 	// LogFlush ("always" or "os") and BootID say whether what the broker's log held survives a restart of its machine.
 	LogFlush string `json:"logFlush,omitempty"`
 	BootID   string `json:"bootId,omitempty"`

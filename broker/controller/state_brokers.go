@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -17,13 +19,13 @@ func (e *edit) registerBroker(c RegisterBroker) Result {
 	res := Result{ClusterID: e.img.ClusterID}
 	switch {
 	case c.Voter:
-		b.MetadataReplica = ids.ReplicaID(c.ID)
+		b.MetadataReplica = VoterReplica(c.ID)
 	case old != nil && old.Directory == c.Directory:
-		b.MetadataReplica = old.MetadataReplica
+		b.MetadataReplica, b.FormerReplicas = old.MetadataReplica, old.FormerReplicas
 	default:
 		b.MetadataReplica = e.nextReplica()
 		if old != nil {
-			res.FormerReplica = old.MetadataReplica
+			b.FormerReplicas = append(slices.Clone(old.FormerReplicas), old.MetadataReplica)
 		}
 	}
 	if old != nil && old.Incarnation == c.Incarnation {
@@ -32,7 +34,7 @@ func (e *edit) registerBroker(c RegisterBroker) Result {
 		e.dropLeader(c.ID)
 	}
 	e.setBroker(b)
-	res.BrokerEpoch, res.MetadataReplica = b.Epoch, b.MetadataReplica
+	res.BrokerEpoch, res.MetadataReplica, res.FormerReplicas = b.Epoch, b.MetadataReplica, b.FormerReplicas
 	return res
 }
 

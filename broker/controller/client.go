@@ -1,0 +1,283 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"cairn/internal/ids"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
+)
+
+// Errors of the Client.
+var (
+	ErrClosed = errors.New("controller client closed")
+	// ErrSuperseded refuses a leader registration for good: a later term, a newer generation or a newer report of the same
+	// partition has taken its place, or the partition is gone.
+	ErrSuperseded = errors.New("leader registration superseded")
+	// ErrRejected refuses the broker itself, for good: another cluster's, or a second process under the same node id.
+	ErrRejected = errors.New("broker rejected by the controller")
+)
+
+const (
+	retryBackoff = 50 * time.Millisecond // between attempts at a request
+	eagerBeat    = 50 * time.Millisecond // between heartbeats while an unfencing or a shutdown is awaited
+	// requestWithin is how long a controller has for a request before another is tried.
+	requestWithin = 10 * time.Second
+)
+
+// ClientConfig configures a Client. Zero durations stand for the defaults.
+type ClientConfig struct {
+	NodeID ids.NodeID
+	// Incarnation is new in each process, Directory is the data directory's id.
+	Incarnation, Directory ids.UUID
+	Endpoints              []Endpoint
+	Rack                   *string
+	LogFlush, BootID       string
+	// ClusterID is the data directory's; empty if it has none yet.
+	ClusterID string
+
+	// Voters are the addresses of controller.quorum.voters by node; empty if this node is the only one.
+	Voters map[ids.NodeID]string
+	// Local is this node's own controller, nil without the controller role.
+	Local *Controller
+	// Store is the metadata replica of this node.
+	Store *Store
+	// Dial opens a connection to a controller listener. Not needed when this node is the only voter.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+
+	HeartbeatInterval time.Duration
+	SessionTimeout    time.Duration
+	Logger            *zap.Logger
+}
+
+// Validate joins all errors.
+func (c ClientConfig) Validate() error {
+	var errs []error
+	if c.NodeID < 0 {
+		errs = append(errs, fmt.Errorf("node id %d is negative", c.NodeID))
+	}
+	if c.Incarnation.IsZero() {
+		errs = append(errs, errors.New("no incarnation id"))
+	}
+	if c.Store == nil {
+		errs = append(errs, errors.New("no metadata store"))
+	}
+	if len(c.Voters) == 0 && c.Local == nil {
+		errs = append(errs, errors.New("no voters, and no controller on this node"))
+	}
+	_, self := c.Voters[c.NodeID]
+	if self && c.Local == nil {
+		errs = append(errs, fmt.Errorf("node %d is a voter without the controller role", c.NodeID))
+	}
+	if len(c.Voters) > 1 && c.Dial == nil || len(c.Voters) == 1 && !self && c.Dial == nil {
+		errs = append(errs, errors.New("no way to dial the voters"))
+	}
+	if c.HeartbeatInterval < 0 || c.SessionTimeout < 0 {
+		errs = append(errs, errors.New("negative interval"))
+	}
+	if w := c.withDefaults(); w.HeartbeatInterval >= w.SessionTimeout {
+		errs = append(errs, fmt.Errorf("heartbeats every %v do not keep a session of %v", w.HeartbeatInterval, w.SessionTimeout))
+	}
+	return errors.Join(errs...)
+}
+
+func (c ClientConfig) withDefaults() ClientConfig {
+	setDefault(&c.HeartbeatInterval, DefaultHeartbeatInterval)
+	setDefault(&c.SessionTimeout, DefaultSessionTimeout)
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+// Client is a broker's side of the controller. All methods are safe for concurrent use.
+type Client struct {
+	cfg     ClientConfig
+	log     *zap.Logger
+	ctx     context.Context // ends with Close
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	control *channel // registration and heartbeats: the controller takes its end for the broker's
+	data    *channel // leader registrations and producer ids
+	admin   *channel // forwarded requests, which may wait long
+
+	base  time.Time     // of lease
+	lease atomic.Int64  // valid until base + lease, by the monotonic clock; 0: fenced or never answered
+	beat  chan struct{} // a token: heartbeat now
+
+	mu           sync.Mutex
+	registration Registration  // guarded by mu; zero before Register
+	wantFence    bool          // guarded by mu
+	wantShutdown bool          // guarded by mu
+	standing     standing      // guarded by mu; of the last answered heartbeat
+	changed      chan struct{} // guarded by mu; closed and replaced with each answer
+	started      bool          // guarded by mu
+	failure      error         // guarded by mu; why heartbeats stopped
+	failed       chan struct{} // closed with failure
+
+	leaders   leaderQueue
+	producers producerIDs
+}
+
+// standing is what the controller thinks of the broker.
+type standing struct {
+	unfenced, mayStop bool
+}
+
+// NewClient returns a client that has not contacted anybody.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("controller client: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	ctx, stop := context.WithCancel(context.Background())
+	return &Client{
+		cfg: cfg, log: cfg.Logger, ctx: ctx, stop: stop,
+		control: newChannel("control", cfg), data: newChannel("data", cfg), admin: newChannel("admin", cfg),
+		base: time.Now(), beat: make(chan struct{}, 1), wantFence: true,
+		changed: make(chan struct{}), failed: make(chan struct{}),
+		leaders: newLeaderQueue(), producers: newProducerIDs(),
+	}, nil
+}
+
+// Register registers the broker, and tries until ctx ends. ErrRejected: it must not go on. Call Start soon after: the
+// session runs.
+func (c *Client) Register(ctx context.Context) (Registration, error) {
+	var last error
+	for {
+		resp, err := c.control.do(ctx, c.registrationRequest(), requestWithin)
+		if err == nil {
+			r := resp.(*kmsg.BrokerRegistrationResponse)
+			switch r.ErrorCode {
+			case 0:
+				return c.registered(r), nil
+			case kerr.InconsistentClusterID.Code, kerr.InvalidRegistration.Code:
+				return Registration{}, fmt.Errorf("%w: %w", ErrRejected, kerr.ErrorForCode(r.ErrorCode))
+			}
+			err = kerr.ErrorForCode(r.ErrorCode)
+		}
+		if last == nil || last.Error() != err.Error() {
+			c.log.Info("registration with the controller not done yet", zap.Error(err))
+		}
+		last = err
+		if err := c.pause(ctx, retryBackoff); err != nil {
+			return Registration{}, fmt.Errorf("register: %w: last attempt: %w", err, last)
+		}
+	}
+}
+
+func (c *Client) registrationRequest() *kmsg.BrokerRegistrationRequest {
+	req := kmsg.NewPtrBrokerRegistrationRequest()
+	req.SetVersion(4)
+	req.BrokerID, req.ClusterID = int32(c.cfg.NodeID), c.cfg.ClusterID
+	req.IncarnationID, req.Rack = c.cfg.Incarnation, c.cfg.Rack
+	req.LogDirs = [][16]byte{c.cfg.Directory}
+	req.PreviousBrokerEpoch = -1
+	for _, e := range c.cfg.Endpoints {
+		l := kmsg.NewBrokerRegistrationRequestListener()
+		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Name, e.Host, e.Port, e.SecurityProtocol
+		req.Listeners = append(req.Listeners, l)
+	}
+	req.UnknownTags.Set(tagLogFlush, []byte(c.cfg.LogFlush))
+	req.UnknownTags.Set(tagBootID, []byte(c.cfg.BootID))
+	return req
+}
+
+func (c *Client) registered(r *kmsg.BrokerRegistrationResponse) Registration {
+	reg := Registration{
+		ClusterID: tagText(&r.UnknownTags, tagClusterID), BrokerEpoch: r.BrokerEpoch,
+		MetadataEnd:     tagUint(&r.UnknownTags, tagMetadataEnd),
+		MetadataReplica: ids.ReplicaID(tagUint(&r.UnknownTags, tagMetadataReplica)),
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.registration = reg
+	return reg
+}
+
+// Registration returns what Register returned, zero before.
+func (c *Client) Registration() Registration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.registration
+}
+
+// Start starts heartbeats and leader registrations, once, after Register.
+func (c *Client) Start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.started || c.registration.BrokerEpoch == 0 {
+		panic("BUG: Start needs one Register before it")
+	}
+	c.started = true
+	c.done.Go(c.heartbeats)
+	c.done.Go(c.runLeaders)
+}
+
+// Close ends all that is under way and waits for it. Pending leader registrations end with ErrClosed.
+func (c *Client) Close() {
+	c.stop()
+	c.lease.Store(0)
+	c.control.close()
+	c.data.close()
+	c.admin.close()
+	c.done.Wait()
+	c.producers.wait()
+	c.leaders.fail(ErrClosed)
+}
+
+// Failed is closed when the controller has rejected this process (Err tells why): it must stop.
+func (c *Client) Failed() <-chan struct{} { return c.failed }
+
+// Err returns why Failed is closed, nil while it is not.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.failure
+}
+
+// Forward sends an admin request of a client on to the active controller, in its version, and tries again until the
+// request's own timeout, if it has one, or ctx ends. An error means that the outcome is not known.
+func (c *Client) Forward(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	if t, ok := req.(kmsg.TimeoutRequest); ok && t.Timeout() > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(t.Timeout())*time.Millisecond)
+		defer cancel()
+	}
+	return c.retry(ctx, c.admin, req)
+}
+
+// retry sends the request until a controller answers it as the active one.
+func (c *Client) retry(ctx context.Context, ch *channel, req kmsg.Request) (kmsg.Response, error) {
+	for {
+		resp, err := ch.do(ctx, req, requestWithin)
+		if err == nil {
+			return resp, nil
+		}
+		if waitErr := c.pause(ctx, retryBackoff); waitErr != nil {
+			return nil, fmt.Errorf("%s: %w: last attempt: %w", kmsg.NameForKey(req.Key()), waitErr, err)
+		}
+	}
+}
+
+// pause waits; it returns early with an error when ctx ends or the client is closed.
+func (c *Client) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}

@@ -1,0 +1,115 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"cairn/broker/topicconfig"
+	"cairn/internal/ids"
+
+	"go.uber.org/zap"
+)
+
+// Defaults of Config and ClientConfig; names in Kafka's properties, those of our own marked.
+const (
+	DefaultSessionTimeout    = 9 * time.Second        // broker.session.timeout.ms
+	DefaultHeartbeatInterval = 2 * time.Second        // broker.heartbeat.interval.ms
+	DefaultConnectionGrace   = 500 * time.Millisecond // controller.connection.grace.ms, our own
+	DefaultProposeTimeout    = 5 * time.Second
+)
+
+// Config configures a Controller. Zero values stand for the defaults.
+type Config struct {
+	Node ids.NodeID
+	// Voters are the nodes of controller.quorum.voters; a single node that names none is its own.
+	Voters []ids.NodeID
+	// ClusterID names a new cluster; empty: a random one. A cluster that has a name keeps it.
+	ClusterID string
+
+	// SessionTimeout: a broker that sends no heartbeat for so long is fenced.
+	SessionTimeout time.Duration
+	// ConnectionGrace: a broker whose control connections are all gone is fenced after so long.
+	ConnectionGrace time.Duration
+	// ProposeTimeout bounds the commands that no request waits for, and those of requests without a timeout.
+	ProposeTimeout time.Duration
+
+	// NumPartitions and ReplicationFactor are for topics whose creator leaves them open (num.partitions,
+	// default.replication.factor; 1 each).
+	NumPartitions     int32
+	ReplicationFactor int16
+	// DeleteTopicsDisabled is the opposite of delete.topic.enable.
+	DeleteTopicsDisabled bool
+	// Static is this node's broker properties: CreateTopics answers with the effective topic configs.
+	Static topicconfig.Layer
+	// ValidateBrokerConfig checks a dynamic broker config; nil: topicconfig.ValidateServer, so only the defaults of topic
+	// configs can be changed.
+	ValidateBrokerConfig func(name, value string) error
+
+	// Seed of the random start of replica placement; 0: random.
+	Seed   uint64
+	Logger *zap.Logger
+}
+
+// Validate joins all errors.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Node < 0 {
+		errs = append(errs, fmt.Errorf("node id %d is negative", c.Node))
+	}
+	if len(c.Voters) > 0 && !slices.Contains(c.Voters, c.Node) {
+		errs = append(errs, fmt.Errorf("node %d has the controller role but is none of the voters %v", c.Node, c.Voters))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"session timeout", c.SessionTimeout}, {"connection grace", c.ConnectionGrace}, {"propose timeout", c.ProposeTimeout}} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s %v is negative", d.name, d.value))
+		}
+	}
+	if c.NumPartitions < 0 || c.ReplicationFactor < 0 {
+		errs = append(errs, fmt.Errorf("default of %d partitions, %d replicas: want at least 1", c.NumPartitions, c.ReplicationFactor))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if len(c.Voters) == 0 {
+		c.Voters = []ids.NodeID{c.Node}
+	}
+	setDefault(&c.SessionTimeout, DefaultSessionTimeout)
+	setDefault(&c.ConnectionGrace, DefaultConnectionGrace)
+	setDefault(&c.ProposeTimeout, DefaultProposeTimeout)
+	setDefault(&c.NumPartitions, 1)
+	setDefault(&c.ReplicationFactor, 1)
+	if c.ValidateBrokerConfig == nil {
+		c.ValidateBrokerConfig = topicconfig.ValidateServer
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Group is the metadata group's Raft replica on this node, as the Controller uses it.
+type Group interface {
+	// Propose returns the entry's index and what Store.Apply made of it, once it is applied here. Any error but one that
+	// wraps raftgroup.ErrNotLeader leaves the outcome unknown.
+	Propose(ctx context.Context, cmd []byte) (index uint64, result []byte, err error)
+	// AddNonVoting adds a replica that receives the log; nil if it is a member already.
+	AddNonVoting(ctx context.Context, replica ids.ReplicaID, node ids.NodeID) error
+	// Remove takes a replica out; nil if it is no member.
+	Remove(ctx context.Context, replica ids.ReplicaID) error
+	// Campaign asks for an election at once.
+	Campaign()
+}

@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"cairn/internal/ids"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// placement spreads the replicas of new partitions over the unfenced brokers: leaders in turn, from a random start;
+// followers in turn behind the leader, at a distance that grows by one each round, so that a broker's followers do not
+// all sit on its neighbour. Where brokers have racks, they are taken in turn by rack, and a partition uses as many racks
+// as it can.
+type placement struct {
+	brokers []*Broker
+	next    int // leader of the next partition
+	shift   int
+}
+
+// newPlacement prepares a spread over the image's brokers that are neither fenced nor shutting down.
+func newPlacement(img *Image, rng *rand.Rand) *placement {
+	p := &placement{}
+	byRack := map[string][]*Broker{}
+	var racks []string
+	for _, b := range img.BrokerList() {
+		if b.Fenced || b.ShuttingDown {
+			continue
+		}
+		if _, ok := byRack[b.rack()]; !ok {
+			racks = append(racks, b.rack())
+		}
+		byRack[b.rack()] = append(byRack[b.rack()], b)
+	}
+	slices.Sort(racks)
+	for i, more := 0, true; more; i++ {
+		more = false
+		for _, r := range racks {
+			if i < len(byRack[r]) {
+				p.brokers, more = append(p.brokers, byRack[r][i]), true
+			}
+		}
+	}
+	if n := len(p.brokers); n > 0 {
+		p.next, p.shift = rng.IntN(n), rng.IntN(n)
+	}
+	return p
+}
+
+func (b *Broker) rack() string {
+	if b.Rack == nil {
+		return ""
+	}
+	return *b.Rack
+}
+
+// place returns the replicas of so many new partitions. Code INVALID_REPLICATION_FACTOR if there are too few brokers.
+func (p *placement) place(partitions int, factor int) ([][]ids.NodeID, ItemResult) {
+	if factor > len(p.brokers) {
+		return nil, refuseItem(kerr.InvalidReplicationFactor,
+			"Unable to replicate the partition %d time(s): only %d broker(s) are alive.", factor, len(p.brokers))
+	}
+	out := make([][]ids.NodeID, partitions)
+	for i := range out {
+		out[i] = p.replicas(factor)
+		if p.next++; p.next%len(p.brokers) == 0 {
+			p.shift++
+		}
+	}
+	return out, ItemResult{}
+}
+
+// replicas picks one partition's: in turn, first one of each rack, then whoever is left.
+func (p *placement) replicas(factor int) []ids.NodeID {
+	order := p.order()
+	var picked []ids.NodeID
+	racks := map[string]bool{}
+	for _, b := range order {
+		if len(picked) < factor && !racks[b.rack()] {
+			picked, racks[b.rack()] = append(picked, b.ID), true
+		}
+	}
+	for _, b := range order {
+		if len(picked) < factor && !slices.Contains(picked, b.ID) {
+			picked = append(picked, b.ID)
+		}
+	}
+	return picked
+}
+
+// order lists all brokers, the next partition's leader first.
+func (p *placement) order() []*Broker {
+	n := len(p.brokers)
+	order := append(make([]*Broker, 0, n), p.brokers[p.next%n])
+	for j := 0; j < n-1; j++ {
+		order = append(order, p.brokers[(p.next+1+(p.shift+j)%(n-1))%n])
+	}
+	return order
+}
