@@ -104,8 +104,8 @@ func newZstdDecoder(data []byte, maxBytes int) (decoder, error) {
 	if err := h.Decode(data); err != nil {
 		return nil, err
 	}
-	if h.WindowSize > zstdWindowMax {
-		return openLargeZstd(data, maxBytes)
+	if h.WindowSize > zstdWindowMax || h.SingleSegment && h.FrameContentSize > zstdWindowMax {
+		return openLargeZstd(data, &h, maxBytes)
 	}
 	d, ok := zstdDecoders.Get().(*zstdDecoder)
 	if !ok {
@@ -127,17 +127,49 @@ func (d *zstdDecoder) release() {
 	zstdDecoders.Put(d)
 }
 
-func openLargeZstd(data []byte, maxBytes int) (decoder, error) {
-	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(maxBytes)), zstd.WithDecoderMaxWindow(1<<27))
+// openLargeZstd opens a frame into a buffer that grows with what comes out of it. The library takes the window that
+// the frame asks for as the least it must be allowed to make, so a larger one is first lowered to what suffices for
+// maxBytes.
+func openLargeZstd(data []byte, h *zstd.Header, maxBytes int) (decoder, error) {
+	tooLarge := fmt.Errorf("%w: more than %d bytes in a zstd frame", ErrMessageTooLarge, maxBytes)
+	if h.HasFCS && h.FrameContentSize > uint64(maxBytes) {
+		return nil, tooLarge
+	}
+	limit := uint64(maxBytes)
+	if !h.SingleSegment {
+		descriptor, window := zstdWindow(maxBytes)
+		if limit = max(window, zstd.MinWindowSize); h.WindowSize > window {
+			data = bytes.Clone(data)
+			data[zstdWindowPos] = descriptor
+		}
+	}
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(limit), zstd.WithDecoderMaxWindow(limit))
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	b, err := r.DecodeAll(data, nil)
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		return nil, fmt.Errorf("%w: more than %d bytes in a zstd frame", ErrMessageTooLarge, maxBytes)
+		return nil, tooLarge
 	}
-	return &openedDecoder{*bytes.NewReader(b)}, err
+	if err != nil {
+		return nil, err
+	}
+	return &openedDecoder{*bytes.NewReader(b)}, nil
+}
+
+// zstdWindowPos is where a frame that is not of a single segment has its window descriptor: behind magic and flags.
+const zstdWindowPos = 5
+
+// zstdWindow is the smallest window of at least n bytes (1 KiB or more) and its descriptor: five bits of exponent, three of mantissa.
+func zstdWindow(n int) (descriptor byte, window uint64) {
+	for d := range 256 {
+		base := uint64(1) << (10 + d>>3)
+		if window = base + base/8*uint64(d&7); window >= uint64(n) {
+			return byte(d), window
+		}
+	}
+	return 255, window
 }
 
 // openedDecoder reads what was opened as a whole.
