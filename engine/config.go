@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap"
+
+	"cairn/internal/ids"
+)
+
+// FlushMode says what a partition's save waits for. The metadata shard is always synced.
+type FlushMode int
+
+const (
+	FlushAlways FlushMode = iota // entries, term, vote and snapshots are fsynced before a save returns
+	FlushOS                      // a save returns when the bytes are in the page cache
+)
+
+// Defaults of Config.
+const (
+	DefaultMemTableBytes   = 64 << 20
+	DefaultBlockCacheBytes = 64 << 20
+	DefaultTailBytes       = 64 << 20
+)
+
+// Config says where the engine stores its data and what memory it may use.
+type Config struct {
+	Dir   string // the data directory; the database is in its sub-directory "store"
+	FS    vfs.FS // nil: the disk
+	Flush FlushMode
+
+	MemTableBytes   int64 // size of one of at most four memtables; 0: DefaultMemTableBytes
+	BlockCacheBytes int64 // 0: DefaultBlockCacheBytes
+	TailBytes       int64 // bound of all memory tails together; 0: DefaultTailBytes, negative: no tails
+
+	Logger *zap.Logger // nil: no logs
+	// OnDiskStall hears of a disk operation that has been running for d already. Must not block. May be nil.
+	OnDiskStall func(op string, d time.Duration)
+	Faults      Faults
+}
+
+// Faults are hooks for tests of this and other packages. The zero value injects none.
+type Faults struct {
+	// SaveDelay runs before the commit of a save that has something to write for the shard, and may block.
+	SaveDelay func(shard ids.ShardID)
+	// DataRead hears of every read of record batches from the database.
+	DataRead func(p ids.PartitionID, base ids.Offset)
+}
+
+const memTableBytesMin = 64 << 10
+
+// Validate reports all that is wrong with c.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Dir == "" {
+		errs = append(errs, errors.New("engine: Dir is empty"))
+	}
+	if c.Flush != FlushAlways && c.Flush != FlushOS {
+		errs = append(errs, fmt.Errorf("engine: Flush %d is neither FlushAlways nor FlushOS", c.Flush))
+	}
+	if c.MemTableBytes != 0 && (c.MemTableBytes < memTableBytesMin || c.MemTableBytes >= 4<<30) {
+		errs = append(errs, fmt.Errorf("engine: MemTableBytes %d is not in [%d, 4 GiB)", c.MemTableBytes, memTableBytesMin))
+	}
+	if c.BlockCacheBytes < 0 {
+		errs = append(errs, fmt.Errorf("engine: BlockCacheBytes %d is negative", c.BlockCacheBytes))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	if c.MemTableBytes == 0 {
+		c.MemTableBytes = DefaultMemTableBytes
+	}
+	if c.BlockCacheBytes == 0 {
+		c.BlockCacheBytes = DefaultBlockCacheBytes
+	}
+	if c.TailBytes == 0 {
+		c.TailBytes = DefaultTailBytes
+	}
+	if c.FS == nil {
+		c.FS = vfs.Default
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return c
+}

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap"
+
+	"cairn/internal/ids"
+)
+
+const storeDir = "store"
+
+// Engine is the store of one broker.
+type Engine struct {
+	cfg      Config
+	log      *zap.Logger
+	db       *pebble.DB
+	fsCloser io.Closer
+	readOnly bool
+	closed   atomic.Bool
+
+	commitBytesMax int // a save is split into commits of about this size
+	syncSaves      bool
+	batchOptions   []pebble.BatchOption
+	savers         sync.Pool // *saver
+	tails          tails
+	stats          stats
+
+	mu       sync.RWMutex // guards what follows; held for map access only
+	logs     map[ids.PartitionID]*Log
+	shards   map[replicaID]*shard
+	expected map[replicaID]StartPoint // of snapshots on their way, see ExpectSnapshot
+}
+
+// ErrClosed is returned by calls on a closed engine.
+var ErrClosed = errors.New("engine: closed")
+
+// Open opens or creates the store in cfg.Dir.
+func Open(cfg Config) (*Engine, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return open(cfg.withDefaults(), false)
+}
+
+// OpenReadOnly opens the store of a data directory whose broker is stopped. Only OpenLog, Partitions and the reading
+// methods of Log work.
+func OpenReadOnly(dir string) (*Engine, error) {
+	cfg := Config{Dir: dir}.withDefaults()
+	cfg.TailBytes = -1
+	return open(cfg, true)
+}
+
+func open(cfg Config, readOnly bool) (*Engine, error) {
+	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
+	fs, closer := withStallDetection(cfg)
+	cfg.FS = fs
+	o := pebbleOptions(cfg)
+	defer o.Cache.Unref()
+	o.ReadOnly = readOnly
+	o.ErrorIfNotExists = readOnly
+	if !readOnly {
+		if err := createDir(fs, cfg.Dir, dir); err != nil {
+			return nil, errors.Join(err, closer.Close())
+		}
+	}
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", dir, err), closer.Close())
+	}
+	e := &Engine{
+		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, readOnly: readOnly,
+		commitBytesMax: int(cfg.MemTableBytes / 4),
+		syncSaves:      cfg.Flush == FlushAlways,
+		batchOptions:   []pebble.BatchOption{pebble.WithMaxRetainedSizeBytes(batchRetainedBytes)},
+		logs:           make(map[ids.PartitionID]*Log),
+		shards:         make(map[replicaID]*shard),
+		expected:       make(map[replicaID]StartPoint),
+	}
+	e.savers.New = func() any { return new(saver) }
+	e.tails.budget = max(0, cfg.TailBytes)
+	return e, nil
+}
+
+// batchRetainedBytes is the size up to which the buffer of a commit is used again.
+const batchRetainedBytes = 4 << 20
+
+// createDir makes the store's directory and syncs its parent, so that a crash cannot lose a whole new store.
+func createDir(fs vfs.FS, parent, dir string) error {
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	d, err := fs.OpenDir(parent)
+	if err != nil {
+		return fmt.Errorf("create store: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Close writes what was to be written lazily and closes the store. The NodeHost must be closed before. Records that
+// readers hold stay valid.
+func (e *Engine) Close() error {
+	if e.closed.Swap(true) {
+		return nil
+	}
+	var errs []error
+	if !e.readOnly {
+		errs = append(errs, e.writeCheckpoints())
+	}
+	return errors.Join(append(errs, e.db.Close(), e.fsCloser.Close())...)
+}
+
+func (e *Engine) writeCheckpoints() error {
+	e.mu.RLock()
+	logs := make([]*Log, 0, len(e.logs))
+	for _, l := range e.logs {
+		logs = append(logs, l)
+	}
+	e.mu.RUnlock()
+	b := e.newBatch(0)
+	defer b.Close()
+	for _, l := range logs {
+		l.checkpointTo(b)
+	}
+	if b.Empty() {
+		return nil
+	}
+	return e.commit(b, true)
+}
+
+func (e *Engine) newBatch(size int) *pebble.Batch {
+	return e.db.NewBatchWithSize(size, e.batchOptions...)
+}
+
+// commit is the only way rows get into the store. An error means that the write-ahead log is in an unknown state, so
+// it stops the process; only "closed" is returned.
+func (e *Engine) commit(b *pebble.Batch, sync bool) error {
+	o := pebble.NoSync
+	if sync {
+		o = pebble.Sync
+	}
+	err := b.Commit(o)
+	if errors.Is(err, pebble.ErrClosed) {
+		return ErrClosed
+	}
+	if err != nil {
+		panic(fmt.Sprintf("engine: commit failed, the disk cannot be trusted: %v", err))
+	}
+	return nil
+}
+
+// get reads one row and hands it to decode, borrowed until it returns. found is false when there is no such row.
+func (e *Engine) get(key []byte, decode func(value []byte) error) (found bool, err error) {
+	v, closer, err := e.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read row %x: %w", key, err)
+	}
+	err = decode(v)
+	return true, errors.Join(err, closer.Close())
+}
+
+func (e *Engine) newIter(lo, hi []byte) (*pebble.Iterator, error) {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
+	if err != nil {
+		return nil, fmt.Errorf("iterate store: %w", err)
+	}
+	return it, nil
+}
+
+func (e *Engine) shard(id replicaID) *shard {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.shards[id]
+}

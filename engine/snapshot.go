@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"fmt"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/engine/producer"
+	"cairn/internal/ids"
+)
+
+// Snapshots of a partition carry no data: they stand at the start of its Raft log, and what is retained follows by
+// ordinary appends. dragonboat's snapshot records are therefore kept in memory only: after a restart the record is
+// made up from the start point, so that the Raft log begins where it really begins and not at the last record.
+// The metadata shard has ordinary snapshots, whose records are stored.
+
+// ExpectSnapshot tells what the log is at the start point at which a snapshot, on its way to the replica, stands. The
+// transport calls it when it receives the snapshot's first frame, before Raft saves it.
+func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, at StartPoint) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.expected[replicaID{s, r}] = at
+}
+
+// takeExpected panics without an expectation: the next offset would be unknown.
+func (e *Engine) takeExpected(id replicaID, ss *pb.Snapshot) StartPoint {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	at, ok := e.expected[id]
+	if !ok || at.Index != ids.RaftIndex(ss.Index) {
+		panic(fmt.Sprintf("BUG: shard %d replica %d installs a snapshot at index %d, expected one at %d", id.Shard, id.Replica, ss.Index, at.Index))
+	}
+	delete(e.expected, id)
+	at.Term, at.Membership = ids.Term(ss.Term), ss.Membership
+	return at
+}
+
+// install lets the log begin anew at a received snapshot.
+func (s *saver) install(p *pendingSave, ss *pb.Snapshot) error {
+	sh := p.sh
+	at := StartPoint{Index: ids.RaftIndex(ss.Index), Term: ids.Term(ss.Term), Membership: ss.Membership}
+	if sh.log == nil {
+		if err := s.putSnapshot(sh.id, *ss); err != nil {
+			return err
+		}
+	} else {
+		at = s.e.takeExpected(sh.id, ss)
+		if err := s.installLog(p, &at); err != nil {
+			return fmt.Errorf("install snapshot of %s at index %d: %w", sh.log.binding.Info, ss.Index, err)
+		}
+	}
+	lo, hi := replicaEntryBounds(sh.id.Shard, sh.id.Replica)
+	deleteRange(s.batch, lo, hi)
+	set(s.batch, appendReplicaKey(nil, rowStart, sh.id.Shard, sh.id.Replica), at.appendTo(nil))
+	p.installed = &at
+	p.state, p.last, p.lastTerm = at.LogState, at.Index, at.Term
+	return nil
+}
+
+// installLog drops the partition's data, which is below what the leader retains. What was not committed may be more
+// than that, and goes to quarantine.
+func (s *saver) installLog(p *pendingSave, at *StartPoint) error {
+	l := p.sh.log
+	from := max(ids.RaftIndex(p.sh.hard.Commit), p.sh.start.Index) + 1
+	if err := s.quarantine(l, from, p.last+1); err != nil {
+		return err
+	}
+	partition := l.binding.Info.ID
+	for _, kind := range []rowKind{rowData, rowTime} {
+		lo, hi := partitionBounds(kind, partition)
+		deleteRange(s.batch, lo, hi)
+	}
+	l.saves.timeBytes = at.LogBytes
+	l.saves.dropProducers()
+	l.saves.producersAt = at.Index
+	producers := producersRow{Shard: l.binding.Shard, Index: at.Index, Next: at.Next}
+	set(s.batch, appendPartitionKey(nil, rowProducers, partition), producers.appendTo(nil))
+	p.genesis, p.epochs, p.metaDirty = at.Index, nil, true
+	if at.LeaderEpoch != ids.NoEpoch {
+		p.epochs = []EpochStart{{Epoch: at.LeaderEpoch, Start: at.Next, Index: at.Index}}
+	}
+	return nil
+}
+
+// publishInstall needs sh.mu, and startMu for a log.
+func (p *pendingSave) publishInstall() {
+	sh, l := p.sh, p.sh.log
+	sh.start, sh.snapshot = *p.installed, plainSnapshot(p.update.Snapshot)
+	sh.recent = recent{}
+	sh.replayNext, sh.replayUntil = 0, 0
+	if l == nil {
+		return
+	}
+	l.tail.clear()
+	l.undos, l.producers = nil, producer.State{}
+	l.logStart, l.startBytes = p.installed.Next, p.installed.LogBytes
+	l.dropped, l.dropBytes = l.logStart, l.startBytes
+	l.SetHighWatermark(l.logStart)
+}
+
+// putSnapshot adds a stored snapshot record to the batch.
+func (s *saver) putSnapshot(id replicaID, ss pb.Snapshot) error {
+	v, err := appendSnapshotRow(nil, ss)
+	if err != nil {
+		return err
+	}
+	set(s.batch, appendReplicaKey(nil, rowSnapshot, id.Shard, id.Replica), v)
+	return nil
+}
+
+// plainSnapshot is a copy without the reference count that dragonboat hangs on a record in use.
+func plainSnapshot(ss pb.Snapshot) pb.Snapshot {
+	return pb.Snapshot{
+		Filepath: ss.Filepath, FileSize: ss.FileSize, Index: ss.Index, Term: ss.Term, Membership: ss.Membership,
+		Files: ss.Files, Checksum: ss.Checksum, Dummy: ss.Dummy, ShardID: ss.ShardID, Type: ss.Type,
+		Imported: ss.Imported, OnDiskIndex: ss.OnDiskIndex, Witness: ss.Witness,
+	}
+}
+
+// SaveSnapshots takes the records of snapshots that were made here. It runs at the same time as saves.
+func (d logDB) SaveSnapshots(updates []pb.Update) error {
+	for i := range updates {
+		u := &updates[i]
+		if pb.IsEmptySnapshot(u.Snapshot) {
+			continue
+		}
+		sh, err := d.e.known(key(u.ShardID, u.ReplicaID))
+		if err != nil {
+			return err
+		}
+		if sh.log == nil {
+			if err := d.e.storeSnapshot(sh.id, u.Snapshot); err != nil {
+				return err
+			}
+		}
+		sh.mu.Lock()
+		if u.Snapshot.Index > sh.snapshot.Index {
+			sh.snapshot = plainSnapshot(u.Snapshot)
+		}
+		sh.mu.Unlock()
+	}
+	return nil
+}
+
+func (e *Engine) storeSnapshot(id replicaID, ss pb.Snapshot) error {
+	v, err := appendSnapshotRow(nil, ss)
+	if err != nil {
+		return err
+	}
+	b := e.newBatch(0)
+	defer b.Close()
+	set(b, appendReplicaKey(nil, rowSnapshot, id.Shard, id.Replica), v)
+	return e.commit(b, true)
+}
+
+// GetSnapshot is the newest record made or installed since the start; at start the one made up at the start point,
+// or none when the log begins at its beginning.
+func (d logDB) GetSnapshot(shardID, replicaID uint64) (pb.Snapshot, error) {
+	sh, err := d.e.known(key(shardID, replicaID))
+	if err != nil {
+		return pb.Snapshot{}, err
+	}
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	if sh.log == nil || !pb.IsEmptySnapshot(sh.snapshot) {
+		return sh.snapshot, nil
+	}
+	if sh.start.Index == 0 {
+		return pb.Snapshot{}, nil
+	}
+	return pb.Snapshot{
+		ShardID: shardID, Index: uint64(sh.start.Index), Term: uint64(sh.start.Term), Membership: sh.start.Membership,
+		OnDiskIndex: uint64(sh.start.Index), Dummy: true, Type: pb.OnDiskStateMachine,
+	}, nil
+}
