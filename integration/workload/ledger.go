@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -86,6 +87,33 @@ func (l *Ledger) LongestPause() (partition int32, pause time.Duration) {
 		}
 	}
 	return partition, pause
+}
+
+// WaitAllMove waits until each partition that ever had an acknowledgement has had another one since the call.
+func (l *Ledger) WaitAllMove(ctx context.Context) error {
+	begun := time.Now()
+	for {
+		stuck := l.stuckSince(begun)
+		if len(stuck) == 0 {
+			return nil
+		}
+		if err := pauseBriefly(ctx); err != nil {
+			return fmt.Errorf("partitions %v have had no acknowledgement for %v: %w", stuck, time.Since(begun), err)
+		}
+	}
+}
+
+// stuckSince lists the partitions without an acknowledgement since then.
+func (l *Ledger) stuckSince(then time.Time) []int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var stuck []int32
+	for p, last := range l.last {
+		if !last.After(then) {
+			stuck = append(stuck, p)
+		}
+	}
+	return stuck
 }
 
 // Len is the number of acknowledged records.

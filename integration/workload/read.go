@@ -29,22 +29,27 @@ func CreateTopic(ctx context.Context, bootstrap []string, topic string, partitio
 
 // WaitLeaders waits until each partition of the topic has a leader.
 func WaitLeaders(ctx context.Context, adm *kadm.Client, topic string) error {
+	return WaitTopic(ctx, adm, topic, func(p kadm.PartitionDetail) bool { return p.Leader >= 0 && p.Err == nil })
+}
+
+// WaitTopic waits until the condition holds for each partition of the topic, as any broker sees it.
+func WaitTopic(ctx context.Context, adm *kadm.Client, topic string, holds func(kadm.PartitionDetail) bool) error {
 	for {
 		meta, err := adm.Metadata(ctx, topic)
 		if err != nil {
 			return err
 		}
-		missing := 0
+		var missing []kadm.PartitionDetail
 		for _, p := range meta.Topics[topic].Partitions.Sorted() {
-			if p.Leader < 0 || p.Err != nil {
-				missing++
+			if !holds(p) {
+				missing = append(missing, p)
 			}
 		}
-		if missing == 0 && len(meta.Topics[topic].Partitions) > 0 {
+		if len(missing) == 0 && len(meta.Topics[topic].Partitions) > 0 {
 			return nil
 		}
 		if err := pauseBriefly(ctx); err != nil {
-			return fmt.Errorf("%d partitions of %s have no leader: %w", missing, topic, err)
+			return fmt.Errorf("%d partitions of %s are not as they should be, the first is %+v: %w", len(missing), topic, missing, err)
 		}
 	}
 }
