@@ -1,0 +1,134 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+
+	"cairn/broker/controller"
+	"cairn/engine"
+	"cairn/internal/ids"
+	"cairn/wire"
+)
+
+var (
+	errFencedEpoch      = errors.New("the client's leader epoch is older than the partition's")
+	errUnknownEpoch     = errors.New("the client's leader epoch is newer than the partition's")
+	errOffsetRange      = errors.New("offset out of range")
+	errOffsetNotYet     = errors.New("the high watermark has not reached the start of the leader epoch")
+	errUnknownTopicID   = errors.New("unknown topic id")
+	errUnknownPartition = errors.New("unknown topic or partition")
+)
+
+// fetchReader reads the partitions of one fetch in their order, within its limits.
+type fetchReader struct {
+	op  *fetchOp
+	img *controller.Image
+	// left is how many bytes the response may still take. The first records are given even beyond it, so that a batch
+	// larger than every limit can be read at all.
+	left   int
+	total  int
+	urgent bool // there is something to tell that is not records
+}
+
+// read fills the answer for one partition.
+func (f *fetchReader) read(part *fetchPart) {
+	part.answer = wire.NewFetchPartition(part.index, 0)
+	part.bytes = 0
+	err := f.readPartition(part)
+	if err != nil {
+		part.answer = wire.NewFetchPartition(part.index, errorCode(err))
+		part.partition = nil
+		f.urgent = true
+	}
+}
+
+func (f *fetchReader) readPartition(part *fetchPart) error {
+	p, err := f.lookup(part.fetchKey)
+	if err != nil {
+		return err
+	}
+	r, err := p.leading(f.img, part.leaderEpoch)
+	if err != nil {
+		return err
+	}
+	part.partition, part.reign = p, r
+	log, hw, a := p.log(), p.highWatermark(), &part.answer
+	a.HighWatermark, a.LastStableOffset, a.LogStartOffset = int64(hw), int64(min(hw, p.lastStableOffset())), int64(log.Start())
+	limit := hw
+	if f.op.req.IsolationLevel == isolationReadCommitted {
+		limit = ids.Offset(a.LastStableOffset)
+		a.AbortedTransactions = []wire.AbortedTransaction{}
+	}
+	part.threshold = max(limit, part.offset) + 1
+	if diverges, err := checkDivergence(log, part); diverges || err != nil {
+		f.urgent = true
+		return err
+	}
+	if part.offset < log.Start() || part.offset > log.End() {
+		return fmt.Errorf("%w: offset %d of %s-%d, which has [%d, %d)", errOffsetRange, part.offset, p.topic, p.index, log.Start(), log.End())
+	}
+	return f.readRecords(log, part, limit)
+}
+
+// lookup finds the partition by what the client called its topic.
+func (f *fetchReader) lookup(k fetchKey) (*partition, error) {
+	if f.op.req.Version >= fetchTopicIDs {
+		return f.op.b.replicas.lookupID(k.id, k.index)
+	}
+	return f.op.b.replicas.lookup(k.topic, k.index)
+}
+
+// checkDivergence tells a client whose last record is not the leader's where to go back to.
+func checkDivergence(log *engine.Log, part *fetchPart) (diverges bool, err error) {
+	if part.lastFetchedEpoch < 0 {
+		return false, nil
+	}
+	epoch, end := log.EndOffsetForEpoch(part.lastFetchedEpoch)
+	switch {
+	case epoch == ids.NoEpoch:
+		return false, fmt.Errorf("%w: leader epoch %d is not known", errOffsetRange, part.lastFetchedEpoch)
+	case epoch < part.lastFetchedEpoch || end < part.offset:
+		part.answer.DivergingEpoch, part.answer.DivergingEndOffset = int32(epoch), int64(end)
+		return true, nil
+	}
+	return false, nil
+}
+
+func (f *fetchReader) readRecords(log *engine.Log, part *fetchPart, limit ids.Offset) error {
+	first := f.total == 0
+	most := min(int(part.maxBytes), f.left)
+	if part.offset >= limit || (most <= 0 && !first) {
+		return nil
+	}
+	recs, err := log.Read(engine.ReadOptions{From: part.offset, Limit: limit, MaxBytes: max(most, 0), MinOneBatch: first})
+	if err != nil {
+		return err
+	}
+	part.answer.Records, part.bytes = recs.Parts, recs.Bytes
+	f.total += recs.Bytes
+	f.left -= recs.Bytes
+	return nil
+}
+
+// leading returns the reign under which a client that knows leader epoch known (NoEpoch: says nothing) is served.
+func (p *partition) leading(img *controller.Image, known ids.LeaderEpoch) (*reign, error) {
+	r := p.serving()
+	if known >= 0 {
+		current := ids.NoEpoch
+		if r != nil {
+			current = r.epoch
+		} else if state, ok := img.PartitionOf(p.topicID, p.index); ok {
+			current = state.LeaderEpoch
+		}
+		switch {
+		case known < current:
+			return nil, fmt.Errorf("%w: %d, it is %d", errFencedEpoch, known, current)
+		case known > current:
+			return nil, fmt.Errorf("%w: %d, it is %d", errUnknownEpoch, known, current)
+		}
+	}
+	if r == nil || !p.owner.leaseValid() {
+		return nil, errNotLeader
+	}
+	return r, nil
+}

@@ -1,0 +1,419 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"cairn/broker/controller"
+	"cairn/engine"
+	"cairn/engine/producer"
+	"cairn/internal/ids"
+	"cairn/raftgroup"
+
+	"go.uber.org/zap"
+)
+
+// partition is one hosted replica of a partition, in one generation: what Raft, the metadata image and the log say
+// about it, and what clients may do with it. A new generation is a new partition object.
+//
+// Clients are served during a reign only: from the moment that this replica leads its Raft group, is registered as
+// leader with the controller, and has its epoch-start entry saved, until Raft or the image says otherwise.
+//
+// The Raft workers call its methods of raftgroup.Events; none of those blocks. Lock order: mu, then the sequencer's
+// and the watch list's; no request is woken with a lock held.
+type partition struct {
+	topic      string
+	topicID    ids.UUID
+	index      int32
+	id         ids.PartitionID
+	shard      ids.ShardID
+	generation int32
+	baseOffset ids.Offset
+	node       ids.NodeID
+	self       ids.ReplicaID
+	owner      *replicaManager
+
+	settings atomic.Pointer[topicSettings]
+	inSync   atomic.Pointer[inSync]
+	reign    atomic.Pointer[reign]
+	core     atomic.Pointer[core]
+	seq      *sequencer
+	watches  watchList
+	hw       atomic.Int64
+
+	mu         sync.Mutex
+	raftLeader ids.ReplicaID // guarded by mu; 0: none known
+	raftTerm   ids.Term      // guarded by mu
+	savedTerm  ids.Term      // guarded by mu; the highest term of a saved entry heard of
+	starting   *reign        // guarded by mu; a reign whose epoch-start entry is not saved yet
+	stopped    bool          // guarded by mu
+	lost       chan struct{} // guarded by mu; closed at the next change of leader; nil while nobody waits for it
+
+	positions struct {
+		sync.Mutex
+		committed, saved ids.RaftIndex // guarded by positions
+	}
+}
+
+// core is what the partition has once its Raft group runs.
+type core struct {
+	group *raftgroup.Group
+	log   *engine.Log
+}
+
+// reign is one time of leadership, as clients see it.
+type reign struct {
+	term  ids.Term
+	epoch ids.LeaderEpoch
+	// start is the offset at which the leader epoch begins. ListOffsets does not answer "latest" before the high
+	// watermark is there. It is set before the reign is shown to clients.
+	start ids.Offset
+	// closing: leadership is being handed over. New requests are refused, those under way still complete.
+	closing atomic.Bool
+	// ctx ends with the reign, and so do waits for room in the group's queue.
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// inSync is the in-sync replica count of a partition in one image; computed once for each image.
+type inSync struct {
+	img *controller.Image
+	// size of the ISR, and how many replicas the partition has.
+	size, replicas int
+}
+
+func newPartition(owner *replicaManager, info engine.PartitionInfo, p *controller.Partition, self ids.ReplicaID) *partition {
+	part := &partition{
+		topic: info.Topic, topicID: info.TopicID, index: info.Partition, id: info.ID,
+		shard: p.Shard, generation: p.Generation, baseOffset: p.BaseOffset,
+		node: owner.cfg.NodeID, self: self, owner: owner,
+	}
+	part.seq = newSequencer(part.propose, part.savedProducer)
+	return part
+}
+
+// attach gives the partition its running group. Events may have come before.
+func (p *partition) attach(group *raftgroup.Group) {
+	log := group.Log()
+	p.raiseHighWatermark(min(log.HighWatermark(), log.End()))
+	p.core.Store(&core{group: group, log: log})
+	p.positions.Lock()
+	p.positions.saved = max(p.positions.saved, log.LastIndex())
+	p.positions.Unlock()
+	p.advance()
+	if leader, term, ok := group.Leader(); ok {
+		p.LeaderChanged(leader, term)
+	}
+	if term, leads := p.leaderTerm(); leads {
+		p.owner.elected(p, term)
+	}
+}
+
+// log is the partition's log; only for partitions that lookup returned, which are attached.
+func (p *partition) log() *engine.Log { return p.core.Load().log }
+
+// isLeader reports whether clients are served here.
+func (p *partition) isLeader() bool { return p.serving() != nil }
+
+// serving is the reign under which clients are served; nil: they are not.
+func (p *partition) serving() *reign {
+	r := p.reign.Load()
+	if r == nil || r.closing.Load() {
+		return nil
+	}
+	return r
+}
+
+// fields name the partition in log messages.
+func (p *partition) fields() []zap.Field {
+	return []zap.Field{zap.String("topic", p.topic), zap.Int32("partition", p.index)}
+}
+
+// highWatermark is the offset below which consumers read. On a leader it never goes back.
+func (p *partition) highWatermark() ids.Offset { return ids.Offset(p.hw.Load()) }
+
+// lastStableOffset is where read_committed consumers stop: without transactions that is the high watermark.
+func (p *partition) lastStableOffset() ids.Offset { return p.highWatermark() }
+
+func (p *partition) propose(ctx context.Context, data []byte) (ticket, error) {
+	t, err := p.core.Load().group.Propose(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// savedProducer is the saved state of a producer.
+func (p *partition) savedProducer(id int64) (producer.Entry, bool) { return p.log().Producer(id) }
+
+// inSyncOf returns how many replicas are in sync, and what the partition needs of them for acks=all.
+func (p *partition) inSyncOf(img *controller.Image) (size, minimum int) {
+	s := p.inSync.Load()
+	if s == nil || s.img != img {
+		s = &inSync{img: img}
+		if state, ok := img.PartitionOf(p.topicID, p.index); ok {
+			s.size, s.replicas = len(img.ISR(state)), len(state.Replicas)
+		}
+		p.inSync.Store(s)
+	}
+	return s.size, min(p.settings.Load().MinInsyncReplicas, s.replicas)
+}
+
+// LeaderChanged implements raftgroup.Events.
+func (p *partition) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
+	p.mu.Lock()
+	if p.stopped || term < p.raftTerm || (term == p.raftTerm && leader == p.raftLeader) {
+		p.mu.Unlock()
+		return
+	}
+	p.raftLeader, p.raftTerm = leader, term
+	elected := leader == p.self
+	ended := p.endReignLocked()
+	if p.lost != nil {
+		close(p.lost)
+		p.lost = nil
+	}
+	p.mu.Unlock()
+	p.finishReign(ended)
+	if elected {
+		p.owner.elected(p, term)
+	}
+}
+
+// Saved implements raftgroup.Events. entries is borrowed until return.
+func (p *partition) Saved(entries []engine.SavedEntry) {
+	last := entries[len(entries)-1]
+	p.positions.Lock()
+	p.positions.saved = last.Index
+	p.positions.Unlock()
+	p.noteTerm(last.Term)
+	p.seq.onSaved(entries)
+	p.advance()
+}
+
+// Truncated implements raftgroup.Events.
+func (p *partition) Truncated(first ids.RaftIndex, _ ids.Offset) {
+	p.positions.Lock()
+	defer p.positions.Unlock()
+	p.positions.saved = first - 1
+}
+
+// Committed implements raftgroup.Events.
+func (p *partition) Committed(index ids.RaftIndex) {
+	p.positions.Lock()
+	p.positions.committed = max(p.positions.committed, index)
+	p.positions.Unlock()
+	p.advance()
+}
+
+// Progress implements raftgroup.Events. Followers' positions do not decide anything while the ISR is the unfenced
+// replicas: Raft's commit is a majority's.
+func (p *partition) Progress(ids.ReplicaID, ids.RaftIndex, ids.Term) {}
+
+// LogStart implements raftgroup.Events. Readers take the log start from the log.
+func (p *partition) LogStart(ids.Offset) {}
+
+// noteTerm hears of saved entries. The first one of a term tells that all that the leader of that term started with is
+// saved, which it must know before it asks its log whether there is a genesis.
+func (p *partition) noteTerm(term ids.Term) {
+	p.mu.Lock()
+	risen := term > p.savedTerm
+	p.savedTerm = max(p.savedTerm, term)
+	elected := risen && p.raftLeader == p.self && p.raftTerm == term && !p.stopped
+	p.mu.Unlock()
+	if elected {
+		p.owner.elected(p, term)
+	}
+}
+
+// advance raises the high watermark to what is both committed and saved here, and wakes who waited for that. The
+// leader's own save counts because followers' answers can overtake it, and a single voter commits before it saves.
+func (p *partition) advance() {
+	c := p.core.Load()
+	if c == nil {
+		return
+	}
+	p.positions.Lock()
+	index := min(p.positions.committed, p.positions.saved)
+	p.positions.Unlock()
+	if index == 0 {
+		return
+	}
+	next, err := c.log.NextAfter(index)
+	switch {
+	case errors.Is(err, engine.ErrNoEntry):
+		return // replaced or compacted meanwhile: the events of that are on their way
+	case err != nil:
+		p.owner.cfg.Log.Error("high watermark cannot be read", append(p.fields(), zap.Error(err))...)
+		return
+	}
+	if p.raiseHighWatermark(next) {
+		c.log.SetHighWatermark(p.highWatermark())
+		p.watches.reach(p.highWatermark())
+	}
+}
+
+// raiseHighWatermark reports whether the high watermark was below next.
+func (p *partition) raiseHighWatermark(next ids.Offset) bool {
+	for {
+		hw := p.hw.Load()
+		if int64(next) <= hw {
+			return false
+		}
+		if p.hw.CompareAndSwap(hw, int64(next)) {
+			return true
+		}
+	}
+}
+
+// leaderTerm returns the term in which this replica leads its Raft group.
+func (p *partition) leaderTerm() (ids.Term, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.raftTerm, p.raftLeader == p.self && !p.stopped
+}
+
+// follow ends the reign if the image shows that it is over, and begins one if the image shows this replica as the
+// registered leader of the term in which it leads. The caller opens a begun reign with openReign.
+func (p *partition) follow(state *controller.Partition) (begun *reign) {
+	p.mu.Lock()
+	var ended *reign
+	if p.overtakenLocked(state) {
+		ended = p.endReignLocked()
+	}
+	if p.mayBeginLocked(state) {
+		begun = &reign{term: p.raftTerm, epoch: state.LeaderEpoch}
+		begun.ctx, begun.cancel = context.WithCancel(context.Background())
+		p.starting = begun
+	}
+	p.mu.Unlock()
+	p.finishReign(ended)
+	return begun
+}
+
+// needsFollow reports whether follow would do something.
+func (p *partition) needsFollow(state *controller.Partition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.overtakenLocked(state) || p.mayBeginLocked(state)
+}
+
+// registered reports whether the image has this replica as leader.
+func (p *partition) registered(state *controller.Partition) bool {
+	return state.Shard == p.shard && state.Leader == p.node && state.LeaderReplica == p.self
+}
+
+// overtakenLocked reports whether the image shows a leader other than the current reign. An older image does not.
+func (p *partition) overtakenLocked(state *controller.Partition) bool {
+	r := p.currentLocked()
+	return r != nil && (state.LeaderEpoch > r.epoch || (state.LeaderEpoch == r.epoch && !p.registered(state)))
+}
+
+func (p *partition) mayBeginLocked(state *controller.Partition) bool {
+	leads := p.raftLeader == p.self && p.savedTerm >= p.raftTerm && !p.stopped && p.core.Load() != nil
+	return leads && p.currentLocked() == nil && p.registered(state) && state.LeaderTerm == p.raftTerm
+}
+
+// currentLocked is the reign that runs or is being opened.
+func (p *partition) currentLocked() *reign {
+	if r := p.reign.Load(); r != nil {
+		return r
+	}
+	return p.starting
+}
+
+// openReign proposes what begins a reign: the genesis when the log of this generation has none, and the epoch-start
+// entry, whose save opens the partition to clients. It may wait for room in the group's queue.
+func (p *partition) openReign(r *reign) error {
+	p.seq.begin(r)
+	return p.proposeOpening(r)
+}
+
+func (p *partition) proposeOpening(r *reign) error {
+	if !p.log().HasGenesis() {
+		data := engine.EncodeGenesis(engine.Header{Kind: engine.KindGenesis},
+			engine.Genesis{Generation: p.generation, BaseOffset: p.baseOffset, Epochs: p.log().EpochStarts()})
+		if err := p.submitControl(r, engine.KindGenesis, data, &opening{p, r}); err != nil {
+			return err
+		}
+	}
+	data := engine.EncodeEpochStart(engine.Header{Kind: engine.KindEpochStart})
+	return p.submitControl(r, engine.KindEpochStart, data, &opening{p, r})
+}
+
+func (p *partition) submitControl(r *reign, kind engine.EntryKind, data []byte, w appendWaiter) error {
+	sub := submission{data: data, kind: kind, waiter: w, slot: int(kind)}
+	sub.batch.ProducerID = -1
+	_, _, err := p.seq.submit(r.ctx, r, sub)
+	return err
+}
+
+// opening waits for the entries that open a reign; slot is their kind.
+type opening struct {
+	p *partition
+	r *reign
+}
+
+func (o *opening) appended(slot int, _, next ids.Offset, _ int64) {
+	if engine.EntryKind(slot) == engine.KindEpochStart {
+		o.p.accept(o.r, next)
+	}
+}
+
+// dropped implements appendWaiter.
+func (o *opening) dropped(int) { o.p.abandon(o.r) }
+
+// abandon gives up a reign that did not open. The replica manager begins it anew while Raft leads here.
+func (p *partition) abandon(r *reign) {
+	p.mu.Lock()
+	var ended *reign
+	if p.starting == r {
+		ended = p.endReignLocked()
+	}
+	p.mu.Unlock()
+	p.finishReign(ended)
+}
+
+// accept opens the partition to clients: the epoch of r starts at offset start, durably.
+func (p *partition) accept(r *reign, start ids.Offset) {
+	p.mu.Lock()
+	if p.starting != r {
+		p.mu.Unlock()
+		return
+	}
+	r.start = start
+	p.starting = nil
+	lost := p.watches.open(r, p.highWatermark())
+	p.reign.Store(r)
+	p.mu.Unlock()
+	wakeAll(lost, wakeLost)
+}
+
+// endReignLocked takes the reign from clients and returns it for finishReign, nil when there was none.
+func (p *partition) endReignLocked() *reign {
+	r := p.currentLocked()
+	p.starting = nil
+	p.reign.Store(nil)
+	return r
+}
+
+// finishReign fails and wakes all that waited in a reign that endReignLocked ended.
+func (p *partition) finishReign(r *reign) {
+	if r == nil {
+		return
+	}
+	r.cancel()
+	p.seq.end(r)
+	p.watches.close(r)
+}
+
+// stop takes the partition from clients for good, before its group is stopped.
+func (p *partition) stop() {
+	p.mu.Lock()
+	p.stopped = true
+	ended := p.endReignLocked()
+	p.mu.Unlock()
+	p.finishReign(ended)
+}

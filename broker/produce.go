@@ -1,0 +1,410 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"cairn/broker/controller"
+	"cairn/engine"
+	"cairn/engine/producer"
+	"cairn/internal/ids"
+	"cairn/wire/batch"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	acksNone   = 0
+	acksLeader = 1
+	acksAll    = -1
+
+	// produceTopicIDs is the first produce version that names topics by id alone.
+	produceTopicIDs = 13
+	// produceZstd is the first produce version in which zstd is allowed.
+	produceZstd = 7
+
+	// minReplicationWait and minLocalWait are the least time a request gets for acks=all, and for acks 0 and 1.
+	minReplicationWait = 50 * time.Millisecond
+	minLocalWait       = time.Second
+
+	// adminClientID is the client id that may write to internal topics, as in Kafka.
+	adminClientID = "__admin_client"
+)
+
+// produceSlot is one partition of a produce request. index, partition and reign do not change once the slot is
+// submitted; the rest is guarded by produceOp.mu.
+type produceSlot struct {
+	watch
+	partition *partition
+	reign     *reign
+	index     int32 // partition number, as asked
+	settled   bool
+
+	code         int16
+	message      string
+	recordErrors []batch.RecordError
+	base         ids.Offset
+	appendTime   int64
+	logStart     ids.Offset
+}
+
+// produceOp is one produce request until it is answered. It is answered once: when all its partitions are settled, or
+// at its deadline, whichever comes first.
+type produceOp struct {
+	b    *Broker
+	r    *request
+	req  *kmsg.ProduceRequest
+	acks int16
+	alarm
+
+	mu      sync.Mutex
+	slots   []produceSlot // guarded by mu, see produceSlot
+	pending int           // guarded by mu; unsettled slots, plus one while the handler is still submitting
+	done    bool          // guarded by mu
+}
+
+// handleProduce answers Produce: every partition is checked, sequenced and proposed in the order of the request, and
+// the request then waits, as an object, for the saves (acks=1) or the high watermark (acks=all).
+func handleProduce(b *Broker, r *request) {
+	req := r.msg.(*kmsg.ProduceRequest)
+	op := newProduceOp(b, r, req)
+	deadline := produceDeadline(r.arrived, req)
+	switch {
+	case req.TransactionID == nil && hasTransactional(req):
+		op.refuse(errTransactionalID)
+	case !b.purgatory.enter(&op.alarm, op, deadline):
+		op.refuse(fmt.Errorf("%w: too many requests wait", errProposeTimeout))
+	default:
+		op.submitAll(deadline)
+	}
+}
+
+// produceDeadline is when a request is answered at the latest. Kafka appends before it looks at the time, so even a
+// timeout of 0 leaves time for that; and it does not let local appends (acks 0 and 1) time out.
+func produceDeadline(arrived time.Time, req *kmsg.ProduceRequest) time.Time {
+	floor := minReplicationWait
+	if req.Acks != acksAll {
+		floor = minLocalWait
+	}
+	return arrived.Add(max(floor, time.Duration(req.TimeoutMillis)*time.Millisecond))
+}
+
+func newProduceOp(b *Broker, r *request, req *kmsg.ProduceRequest) *produceOp {
+	n := 0
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	op := &produceOp{b: b, r: r, req: req, acks: req.Acks, slots: make([]produceSlot, n), pending: n + 1}
+	slot := 0
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			s := &op.slots[slot]
+			s.index, s.base, s.appendTime, s.logStart = req.Topics[i].Partitions[j].Partition, ids.NoOffset, -1, ids.NoOffset
+			s.watch.op, s.watch.slot = op, slot
+			slot++
+		}
+	}
+	return op
+}
+
+// submitAll appends the batches one after another, and completes the request as far as that is up to the handler.
+func (op *produceOp) submitAll(deadline time.Time) {
+	img := op.b.images.Image()
+	slot := 0
+	for i := range op.req.Topics {
+		t := &op.req.Topics[i]
+		topic, topicErr := produceTopic(img, op.req.Version, t)
+		for j := range t.Partitions {
+			err := topicErr
+			if err == nil {
+				err = op.submit(img, topic, slot, t.Partitions[j].Records, deadline)
+			}
+			if err != nil {
+				op.fail(slot, err)
+			}
+			t.Partitions[j].Records = nil
+			slot++
+		}
+	}
+	op.r.releaseFrame()
+	op.release()
+}
+
+// produceTopic finds the topic of a request, by id from version 13 on.
+func produceTopic(img *controller.Image, version int16, t *kmsg.ProduceRequestTopic) (*controller.Topic, error) {
+	if version >= produceTopicIDs {
+		if topic := img.TopicsByID[ids.UUID(t.TopicID)]; topic != nil {
+			return topic, nil
+		}
+		return nil, errUnknownTopicID
+	}
+	if topic := img.Topics[t.Topic]; topic != nil {
+		return topic, nil
+	}
+	return nil, errUnknownPartition
+}
+
+// submit checks one partition's batch in Kafka's order and proposes it. A nil error means that the slot is settled or
+// will be by the sequencer.
+func (op *produceOp) submit(img *controller.Image, topic *controller.Topic, slot int, raw []byte, deadline time.Time) error {
+	s := &op.slots[slot]
+	if s.index < 0 || int(s.index) >= len(topic.Partitions) {
+		return errUnknownPartition
+	}
+	if err := op.precheck(topic, raw); err != nil {
+		return err
+	}
+	p, err := op.b.replicas.lookupID(topic.ID, s.index)
+	if err != nil {
+		return err
+	}
+	r := p.serving()
+	if r == nil || !op.b.replicas.leaseValid() {
+		return errNotLeader
+	}
+	if !op.admit(s, p, r) {
+		return nil
+	}
+	if size, minimum := p.inSyncOf(img); op.acks == acksAll && size < minimum {
+		return fmt.Errorf("%w: %d in sync, %d needed", errNotEnoughReplicas, size, minimum)
+	}
+	return op.append(slot, raw, deadline)
+}
+
+// admit notes where a slot's batch goes. False: its time is over, and nothing may be appended any more.
+func (op *produceOp) admit(s *produceSlot, p *partition, r *reign) bool {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	s.partition, s.reign = p, r
+	return !s.settled
+}
+
+// precheck is what Kafka checks of a partition before it looks for the replica.
+func (op *produceOp) precheck(topic *controller.Topic, raw []byte) error {
+	h, err := checkOneBatch(raw)
+	switch {
+	case err != nil:
+		return err
+	case h.Codec() == batch.CodecZstd && op.req.Version < produceZstd:
+		return fmt.Errorf("%w: zstd in a produce request of version %d", batch.ErrUnsupportedCompression, op.req.Version)
+	case op.acks != acksNone && op.acks != acksLeader && op.acks != acksAll:
+		return errRequiredAcks
+	case h.IsTransactional():
+		return fmt.Errorf("%w: transactions are not available", producer.ErrInvalidTxnState)
+	case topic.Internal && op.r.hdr.ClientID != adminClientID:
+		return errInternalTopic
+	}
+	return nil
+}
+
+// checkOneBatch sees that raw holds one batch of magic 2 and nothing else.
+func checkOneBatch(raw []byte) (batch.Header, error) {
+	if len(raw) < batch.HeaderLen {
+		return batch.Header{}, fmt.Errorf("%w: %d bytes are no batch", batch.ErrInvalidRecord, len(raw))
+	}
+	h := batch.DecodeHeader(raw)
+	switch {
+	case h.Magic != batch.Magic:
+		return h, fmt.Errorf("%w: magic %d", batch.ErrInvalidRecord, h.Magic)
+	case h.Size() != len(raw):
+		return h, fmt.Errorf("%w: batch of %d bytes in a record set of %d", batch.ErrInvalidRecord, h.Size(), len(raw))
+	}
+	return h, nil
+}
+
+// append validates the batch, gives it its place and hands it to Raft, which copies it.
+func (op *produceOp) append(slot int, raw []byte, deadline time.Time) error {
+	s := &op.slots[slot]
+	rules := s.partition.settings.Load().rules
+	rules.NowMs = time.Now().UnixMilli()
+	res, err := batch.Validate(raw, rules)
+	op.mu.Lock()
+	s.recordErrors, s.appendTime = res.RecordErrors, res.LogAppendTime
+	op.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	ctx := &deadlineContext{Context: s.reign.ctx, deadline: deadline}
+	defer ctx.stop()
+	dup, isDup, err := s.partition.seq.submit(ctx, s.reign, submission{
+		data: res.Batch, kind: engine.KindData, waiter: op, slot: slot, batch: producerBatch(&res.Header),
+	})
+	if isDup {
+		op.appended(slot, dup.BaseOffset, dup.LastOffset+1, dup.Timestamp)
+	}
+	return err
+}
+
+// producerBatch is what the producer check needs of a batch; its offsets are not known yet.
+func producerBatch(h *batch.Header) producer.Batch {
+	return producer.Batch{
+		ProducerID: h.ProducerID, Epoch: h.ProducerEpoch, BaseSequence: h.BaseSequence, Count: h.RecordCount,
+		BaseOffset: ids.NoOffset, LastOffset: ids.NoOffset, Timestamp: h.MaxTimestamp,
+		Transactional: h.IsTransactional(), Control: h.IsControl(),
+	}
+}
+
+// appended implements appendWaiter: acks=1 is settled, acks=all goes on to wait for the high watermark.
+func (op *produceOp) appended(slot int, base, next ids.Offset, duplicateOf int64) {
+	op.mu.Lock()
+	s := &op.slots[slot]
+	if op.done || s.settled {
+		op.mu.Unlock()
+		return
+	}
+	s.base = base
+	if duplicateOf != noDuplicate {
+		s.appendTime = duplicateOf
+	}
+	if op.acks != acksAll {
+		op.settleLocked(s, nil)
+		op.finish()
+		return
+	}
+	s.threshold = next
+	added := s.partition.watches.add(&s.watch, s.reign)
+	if added != watchParked {
+		op.settleReplicatedLocked(s, added == watchReached)
+	}
+	op.finish()
+}
+
+// dropped implements appendWaiter.
+func (op *produceOp) dropped(slot int) { op.fail(slot, errNotLeader) }
+
+// woken implements parked: the high watermark has passed the batch, or leadership is lost.
+func (op *produceOp) woken(w *watch, cause wakeCause) {
+	op.mu.Lock()
+	if s := &op.slots[w.slot]; !op.done && !s.settled {
+		op.settleReplicatedLocked(s, cause == wakeReached)
+	}
+	op.finish()
+}
+
+// settleReplicatedLocked decides acks=all once the wait is over. The lease and the ISR are looked at again: only an
+// answer that would hold after any failover is a success.
+func (op *produceOp) settleReplicatedLocked(s *produceSlot, reached bool) {
+	switch size, minimum := s.partition.inSyncOf(op.b.images.Image()); {
+	case !reached || s.partition.reign.Load() != s.reign || !op.b.replicas.leaseValid():
+		op.settleLocked(s, errNotLeader)
+	case size < minimum:
+		op.settleLocked(s, errNotEnoughAfterAppend)
+	default:
+		op.settleLocked(s, nil)
+	}
+}
+
+// fail settles a slot with an error.
+func (op *produceOp) fail(slot int, err error) {
+	op.mu.Lock()
+	if s := &op.slots[slot]; !op.done && !s.settled {
+		op.settleLocked(s, err)
+	}
+	op.finish()
+}
+
+// refuse answers the whole request with one error.
+func (op *produceOp) refuse(err error) {
+	for slot := range op.slots {
+		op.fail(slot, err)
+	}
+	op.r.releaseFrame()
+	op.release()
+}
+
+// expired implements parked: what is not settled by the deadline is answered as timed out.
+func (op *produceOp) expired() {
+	op.mu.Lock()
+	var parked []*produceSlot
+	for i := range op.slots {
+		if s := &op.slots[i]; !op.done && !s.settled {
+			op.settleLocked(s, errRequestTimedOut)
+			if s.partition != nil {
+				parked = append(parked, s)
+			}
+		}
+	}
+	op.finish()
+	for _, s := range parked {
+		s.partition.watches.remove(&s.watch)
+	}
+}
+
+// release ends the handler's part: from here on the request may complete.
+func (op *produceOp) release() {
+	op.mu.Lock()
+	op.pending--
+	op.finish()
+}
+
+// settleLocked gives a slot its result. The log start goes with success and with errors of the append itself.
+func (op *produceOp) settleLocked(s *produceSlot, err error) {
+	s.settled = true
+	op.pending--
+	s.code = errorCode(err)
+	if err != nil {
+		s.base, s.appendTime = ids.NoOffset, -1
+		s.message = err.Error()
+	}
+	if s.partition != nil && tellsLogStart(s.code) {
+		s.logStart = s.partition.log().Start()
+	}
+}
+
+// tellsLogStart reports whether an answer with this code carries the log start offset.
+func tellsLogStart(code int16) bool {
+	switch code {
+	case kerr.CorruptMessage.Code, kerr.UnknownTopicOrPartition.Code, kerr.NotLeaderForPartition.Code,
+		kerr.MessageTooLarge.Code, kerr.RecordListTooLarge.Code, kerr.KafkaStorageError.Code, kerr.UnknownTopicID.Code:
+		return false
+	}
+	return true
+}
+
+// finish unlocks op.mu and answers the request when everything is settled. With acks=0 too that is after the save, so
+// that an error can still close the connection in time.
+func (op *produceOp) finish() {
+	complete := !op.done && op.pending == 0
+	if complete {
+		op.done = true
+	}
+	op.mu.Unlock()
+	if !complete {
+		return
+	}
+	op.b.purgatory.leave(&op.alarm)
+	if op.acks == acksNone {
+		op.endSilently()
+		return
+	}
+	op.r.reply(op.response())
+}
+
+// errors of produce that have no other home.
+var (
+	errTransactionalID      = errors.New("transactional batch without a transactional id")
+	errRequiredAcks         = errors.New("acks must be -1, 0 or 1")
+	errInternalTopic        = errors.New("clients may not write to an internal topic")
+	errNotEnoughReplicas    = errors.New("not enough in-sync replicas")
+	errNotEnoughAfterAppend = errors.New("not enough in-sync replicas after the append")
+	errRequestTimedOut      = errors.New("timed out; the batch may still become durable")
+)
+
+// hasTransactional reports whether any batch of the request has the transactional bit.
+func hasTransactional(req *kmsg.ProduceRequest) bool {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			raw := req.Topics[i].Partitions[j].Records
+			if len(raw) < batch.HeaderLen {
+				continue
+			}
+			if h := batch.DecodeHeader(raw); h.IsTransactional() {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,301 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"cairn/broker/controller"
+	"cairn/broker/topicconfig"
+	"cairn/engine"
+	"cairn/internal/ids"
+	"cairn/raftgroup"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// replicaTick is how often dropped proposals, unfinished elections and failed starts are looked for.
+	replicaTick = 50 * time.Millisecond
+	// transitionWorkers is how many replicas are started, stopped or deleted at a time.
+	transitionWorkers = 32
+	// openWorkers is how many reigns are opened at a time; opening one may wait for room in its group's queue.
+	openWorkers = 16
+	// transitionRetry is the wait after a failed start, stop or deletion.
+	transitionRetry = 2 * time.Second
+)
+
+// replicaManagerConfig is what a replicaManager works with. All fields are needed; Static may be nil.
+type replicaManagerConfig struct {
+	NodeID ids.NodeID
+	// Directory is the id of the data directory. Replicas that the controller gave out for another one are not started:
+	// their log and votes are gone.
+	Directory ids.UUID
+	Images    *controller.Store
+	Client    *controller.Client
+	Engine    *engine.Engine
+	Host      *raftgroup.Host
+	// Static has the broker's own properties, the weakest source of topic settings.
+	Static topicconfig.Layer
+	Log    *zap.Logger
+}
+
+// replicaManager keeps the partitions hosted here in line with the metadata image: it starts, stops and deletes
+// replicas, registers them as leaders, and opens their reigns.
+type replicaManager struct {
+	cfg replicaManagerConfig
+
+	// What runs until the end of run: the goroutines of transitions and openings.
+	running sync.WaitGroup
+
+	mu     sync.RWMutex
+	byName map[string][]*partition              // guarded by mu; by partition number, nil where none is hosted
+	byID   map[ids.UUID][]*partition            // guarded by mu
+	slots  map[ids.PartitionID]*replicaSlot     // guarded by mu
+	queue  []*replicaSlot                       // guarded by mu; slots that wait for a transition worker
+	busy   int                                  // guarded by mu; transition workers
+	closed bool                                 // guarded by mu; nothing is started any more
+	nodes  []ids.NodeID                         // guarded by mu; the watched peers
+	listed bool                                 // guarded by mu; what was stored at the start has its slots
+	opens  map[*partition]*controller.Partition // guarded by mu; reigns to begin
+
+	elections struct {
+		sync.Mutex
+		pending map[*partition]ids.Term // guarded by elections; to be registered
+	}
+	electionWake chan struct{} // capacity 1
+	openWake     chan struct{} // capacity 1
+	downPeers    chan ids.NodeID
+}
+
+func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
+	m := &replicaManager{
+		cfg: cfg, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
+		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
+		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
+	}
+	m.elections.pending = map[*partition]ids.Term{}
+	return m
+}
+
+// run follows the metadata image until ctx ends. It is started once the metadata replica has reached the position that
+// the controller named at registration, and returns when what it started has ended; replicas keep running until
+// shutdown.
+func (m *replicaManager) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { m.runElections(ctx) })
+	loops.Go(func() { m.runTicks(ctx) })
+	loops.Go(func() { m.runFailOver(ctx) })
+	for range openWorkers {
+		loops.Go(func() { m.runOpenings(ctx) })
+	}
+	changed, stop := m.cfg.Images.Watch()
+	defer stop()
+	for {
+		select {
+		case <-changed:
+			m.reconcile(m.cfg.Images.Image())
+		case <-ctx.Done():
+			loops.Wait()
+			m.running.Wait()
+			return
+		}
+	}
+}
+
+// lookup finds a hosted partition by its topic's name. Errors: errNotLeader when others host it, errUnknownPartition.
+func (m *replicaManager) lookup(topic string, index int32) (*partition, error) {
+	m.mu.RLock()
+	p := at(m.byName[topic], index)
+	m.mu.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	if _, ok := m.cfg.Images.Image().Partition(topic, index); ok {
+		return nil, errNotLeader
+	}
+	return nil, errUnknownPartition
+}
+
+// lookupID is lookup by topic id; errUnknownTopicID when there is no such topic.
+func (m *replicaManager) lookupID(id ids.UUID, index int32) (*partition, error) {
+	m.mu.RLock()
+	p := at(m.byID[id], index)
+	m.mu.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	img := m.cfg.Images.Image()
+	if img.TopicsByID[id] == nil {
+		return nil, errUnknownTopicID
+	}
+	if _, ok := img.PartitionOf(id, index); ok {
+		return nil, errNotLeader
+	}
+	return nil, errUnknownPartition
+}
+
+func at(ps []*partition, index int32) *partition {
+	if index < 0 || int(index) >= len(ps) {
+		return nil
+	}
+	return ps[index]
+}
+
+// partitions lists the hosted partitions.
+func (m *replicaManager) partitions() []*partition {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]*partition, 0, len(m.slots))
+	for _, ps := range m.byID {
+		for _, p := range ps {
+			if p != nil {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
+}
+
+// leaseValid reports whether this broker may do client work: the controller has answered it lately.
+func (m *replicaManager) leaseValid() bool { return m.cfg.Client.Lease() }
+
+// peerDown hears of a dead peer: the groups it led elect at once. It does not block; with 64 deaths unhandled Raft's
+// own timers do the rest.
+func (m *replicaManager) peerDown(node ids.NodeID) {
+	select {
+	case m.downPeers <- node:
+	default:
+	}
+}
+
+func (m *replicaManager) runFailOver(ctx context.Context) {
+	for {
+		select {
+		case node := <-m.downPeers:
+			n := m.cfg.Host.FailOver(node)
+			m.cfg.Log.Info("peer is down", zap.Int32("node", int32(node)), zap.Int("groupsToElect", n))
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reconcile brings what is hosted in line with the image.
+func (m *replicaManager) reconcile(img *controller.Image) {
+	m.watchPeers(img)
+	wanted := map[ids.PartitionID]bool{}
+	for _, t := range img.Topics {
+		layers := m.layers(img, t.Name)
+		var settings *topicSettings
+		for i, state := range t.Partitions {
+			at := state.ReplicaOf(m.cfg.NodeID)
+			if at < 0 {
+				continue
+			}
+			wanted[state.ID] = true
+			if state.Directories[at] != m.cfg.Directory {
+				continue
+			}
+			info := engine.PartitionInfo{ID: state.ID, Topic: t.Name, TopicID: t.ID, Partition: int32(i)}
+			p := m.want(info, state)
+			if p == nil {
+				continue
+			}
+			settings = m.applySettings(p, settings, layers)
+			m.follow(p, state)
+		}
+	}
+	m.dropUnwanted(wanted)
+}
+
+// layers are the sources of a topic's settings on this broker.
+func (m *replicaManager) layers(img *controller.Image, topic string) topicconfig.Layers {
+	return topicconfig.Layers{
+		Topic: img.TopicConfigs(topic), Broker: img.BrokerConfigs(m.cfg.NodeID), Cluster: img.ClusterConfigs(), Static: m.cfg.Static,
+	}
+}
+
+// applySettings gives p settings made from layers. settings are those another partition of the topic got just now, or nil.
+func (m *replicaManager) applySettings(p *partition, settings *topicSettings, layers topicconfig.Layers) *topicSettings {
+	old := p.settings.Load()
+	if old != nil && (old == settings || old.madeFrom(layers)) {
+		return old
+	}
+	if settings == nil || !settings.madeFrom(layers) {
+		var err error
+		if settings, err = parseTopicSettings(layers); err != nil {
+			m.cfg.Log.Warn("topic config ignored in part", zap.String("topic", p.topic), zap.Error(err))
+		}
+	}
+	p.settings.Store(settings)
+	return settings
+}
+
+// watchPeers has the Raft host watch the other brokers.
+func (m *replicaManager) watchPeers(img *controller.Image) {
+	var nodes []ids.NodeID
+	for _, b := range img.BrokerList() {
+		if b.ID != m.cfg.NodeID {
+			nodes = append(nodes, b.ID)
+		}
+	}
+	m.mu.Lock()
+	same := slices.Equal(nodes, m.nodes)
+	m.nodes = nodes
+	m.mu.Unlock()
+	if !same {
+		m.cfg.Host.WatchPeers(nodes)
+	}
+}
+
+// show makes a started partition visible to handlers.
+func (m *replicaManager) show(p *partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.byName[p.topic] = put(m.byName[p.topic], p.index, p)
+	m.byID[p.topicID] = put(m.byID[p.topicID], p.index, p)
+}
+
+// hide takes a partition from handlers.
+func (m *replicaManager) hide(p *partition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at(m.byID[p.topicID], p.index) == p {
+		m.byID[p.topicID] = without(m.byID, p.topicID, p.index)
+	}
+	if at(m.byName[p.topic], p.index) == p {
+		m.byName[p.topic] = without(m.byName, p.topic, p.index)
+	}
+	if len(m.byID[p.topicID]) == 0 {
+		delete(m.byID, p.topicID)
+	}
+	if len(m.byName[p.topic]) == 0 {
+		delete(m.byName, p.topic)
+	}
+}
+
+func put(ps []*partition, index int32, p *partition) []*partition {
+	for int(index) >= len(ps) {
+		ps = append(ps, nil)
+	}
+	ps[index] = p
+	return ps
+}
+
+// without clears one place; the list is nil when nothing is left in it.
+func without[K comparable](lists map[K][]*partition, k K, index int32) []*partition {
+	ps := lists[k]
+	ps[index] = nil
+	if !slices.ContainsFunc(ps, func(p *partition) bool { return p != nil }) {
+		return nil
+	}
+	return ps
+}
+
+// label names a partition in messages.
+func label(info engine.PartitionInfo) string {
+	return info.Topic + "-" + strconv.Itoa(int(info.Partition))
+}

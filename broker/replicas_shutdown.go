@@ -1,0 +1,145 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"cairn/broker/controller"
+	"cairn/internal/ids"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// shutdownWorkers is how many partitions are handed over or stopped at a time.
+	shutdownWorkers = 64
+	// handOverTimeout bounds the hand-over of one partition; after an election timeout Raft has given it up, too.
+	handOverTimeout = 3 * time.Second
+)
+
+// shutdown hands the leadership of all partitions to live replicas, as far as there are any, and stops all groups. It
+// returns when nothing runs any more; the error joins those of groups that did not stop until ctx ended.
+func (m *replicaManager) shutdown(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.running.Wait()
+
+	var leaders []*partition
+	for _, p := range m.partitions() {
+		if _, leads := p.leaderTerm(); leads {
+			leaders = append(leaders, p)
+		}
+	}
+	forEach(leaders, func(p *partition) error { m.handOver(ctx, p); return nil })
+	return forEach(m.partitions(), func(p *partition) error { return m.stopReplica(ctx, p) })
+}
+
+// forEach calls f for every partition, shutdownWorkers at a time, and joins the errors.
+func forEach(ps []*partition, f func(*partition) error) error {
+	var (
+		mu   sync.Mutex
+		errs []error
+		next int
+		wg   sync.WaitGroup
+	)
+	take := func() *partition {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(ps) {
+			return nil
+		}
+		next++
+		return ps[next-1]
+	}
+	for range min(shutdownWorkers, len(ps)) {
+		wg.Go(func() {
+			for p := take(); p != nil; p = take() {
+				if err := f(p); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// handOver makes another replica the leader of p, if one is alive. Proposals are paused and drained before, as Raft
+// drops them meanwhile.
+func (m *replicaManager) handOver(ctx context.Context, p *partition) {
+	state, ok := m.cfg.Images.Image().PartitionOf(p.topicID, p.index)
+	if !ok {
+		return
+	}
+	to, ok := successor(m.cfg.Images.Image(), state, m.cfg.NodeID)
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
+	if err := p.handOver(ctx, to); err != nil {
+		m.cfg.Log.Info("leadership not handed over", append(p.fields(), zap.Error(err))...)
+	}
+}
+
+// successor chooses the live voter that is to lead next: the first in the assignment after this node, so that the
+// leaderships of one broker spread over the others.
+func successor(img *controller.Image, state *controller.Partition, self ids.NodeID) (ids.ReplicaID, bool) {
+	own := state.ReplicaOf(self)
+	for i := 1; i < len(state.Replicas); i++ {
+		at := (own + i) % len(state.Replicas)
+		node := state.Replicas[at]
+		if b := img.Brokers[node]; img.Usable(node) && !b.ShuttingDown && slices.Contains(state.Voters, node) {
+			return state.ReplicaIDs[at], true
+		}
+	}
+	return 0, false
+}
+
+// handOver pauses and drains the proposals and transfers the leadership; it returns when this replica has lost it.
+func (p *partition) handOver(ctx context.Context, to ids.ReplicaID) error {
+	term, leads := p.leaderTerm()
+	if !leads {
+		return nil
+	}
+	if r := p.reign.Load(); r != nil {
+		r.closing.Store(true)
+	}
+	if err := p.seq.pause(ctx); err != nil {
+		return err
+	}
+	group := p.core.Load().group
+	if err := group.Drained(ctx); err != nil {
+		return err
+	}
+	if err := group.TransferLeadership(to); err != nil {
+		return err
+	}
+	return p.awaitLoss(ctx, term)
+}
+
+// awaitLoss waits until this replica does not lead in term any more.
+func (p *partition) awaitLoss(ctx context.Context, term ids.Term) error {
+	p.mu.Lock()
+	if p.raftLeader != p.self || p.raftTerm != term {
+		p.mu.Unlock()
+		return nil
+	}
+	if p.lost == nil {
+		p.lost = make(chan struct{})
+	}
+	lost := p.lost
+	p.mu.Unlock()
+	select {
+	case <-lost:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
