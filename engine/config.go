@@ -16,7 +16,7 @@ type FlushMode int
 
 const (
 	FlushAlways FlushMode = iota // entries, term, vote and snapshots are fsynced before a save returns
-	FlushOS                      // a save returns when the bytes are in the page cache
+	FlushOS                      // a save returns when the bytes are in the page cache: a crash of the machine loses the newest
 )
 
 // Defaults of Config.
@@ -24,6 +24,7 @@ const (
 	DefaultMemTableBytes   = 64 << 20
 	DefaultBlockCacheBytes = 64 << 20
 	DefaultTailBytes       = 64 << 20
+	DefaultDropStepBytes   = 4 << 20 // every range deletion costs later reads
 )
 
 // Config says where the engine stores its data and what memory it may use.
@@ -35,6 +36,7 @@ type Config struct {
 	MemTableBytes   int64 // size of one of at most four memtables; 0: DefaultMemTableBytes
 	BlockCacheBytes int64 // 0: DefaultBlockCacheBytes
 	TailBytes       int64 // bound of all memory tails together; 0: DefaultTailBytes, negative: no tails
+	DropStepBytes   int64 // expired data is deleted in steps of this size; 0: DefaultDropStepBytes
 
 	Logger *zap.Logger // nil: no logs
 	// OnDiskStall hears of a disk operation that has been running for d already. Must not block. May be nil.
@@ -79,6 +81,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.TailBytes == 0 {
 		c.TailBytes = DefaultTailBytes
+	}
+	if c.DropStepBytes <= 0 {
+		c.DropStepBytes = DefaultDropStepBytes
 	}
 	if c.FS == nil {
 		c.FS = vfs.Default

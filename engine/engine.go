@@ -22,11 +22,11 @@ type Engine struct {
 	log      *zap.Logger
 	db       *pebble.DB
 	fsCloser io.Closer
+	softSync *softSyncFS // nil with FlushAlways
 	readOnly bool
 	closed   atomic.Bool
 
 	commitBytesMax int // a save is split into commits of about this size
-	syncSaves      bool
 	batchOptions   []pebble.BatchOption
 	savers         sync.Pool // *saver
 	tails          tails
@@ -35,7 +35,8 @@ type Engine struct {
 	mu       sync.RWMutex // guards what follows; held for map access only
 	logs     map[ids.PartitionID]*Log
 	shards   map[replicaID]*shard
-	expected map[replicaID]StartPoint // of snapshots on their way, see ExpectSnapshot
+	byShard  map[ids.ShardID]*shard      // the one loaded last of each
+	expected map[replicaID]snapshotStart // of snapshots on their way, see ExpectSnapshot
 }
 
 // ErrClosed is returned by calls on a closed engine.
@@ -60,6 +61,11 @@ func OpenReadOnly(dir string) (*Engine, error) {
 func open(cfg Config, readOnly bool) (*Engine, error) {
 	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
 	fs, closer := withStallDetection(cfg)
+	var soft *softSyncFS
+	if cfg.Flush == FlushOS {
+		soft = &softSyncFS{FS: fs}
+		fs = soft
+	}
 	cfg.FS = fs
 	o := pebbleOptions(cfg)
 	defer o.Cache.Unref()
@@ -75,13 +81,13 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", dir, err), closer.Close())
 	}
 	e := &Engine{
-		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, readOnly: readOnly,
+		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, softSync: soft, readOnly: readOnly,
 		commitBytesMax: int(cfg.MemTableBytes / 4),
-		syncSaves:      cfg.Flush == FlushAlways,
 		batchOptions:   []pebble.BatchOption{pebble.WithMaxRetainedSizeBytes(batchRetainedBytes)},
 		logs:           make(map[ids.PartitionID]*Log),
 		shards:         make(map[replicaID]*shard),
-		expected:       make(map[replicaID]StartPoint),
+		byShard:        make(map[ids.ShardID]*shard),
+		expected:       make(map[replicaID]snapshotStart),
 	}
 	e.savers.New = func() any { return new(saver) }
 	e.tails.budget = max(0, cfg.TailBytes)
@@ -131,19 +137,32 @@ func (e *Engine) writeCheckpoints() error {
 	if b.Empty() {
 		return nil
 	}
-	return e.commit(b, true)
+	return e.commit(b, flushDurable)
 }
 
 func (e *Engine) newBatch(size int) *pebble.Batch {
 	return e.db.NewBatchWithSize(size, e.batchOptions...)
 }
 
+// flushLevel is what a commit waits for.
+type flushLevel int
+
+const (
+	flushLazy    flushLevel = iota // nothing: it is in the log behind what was committed before
+	flushSaved                     // what Config.Flush says
+	flushDurable                   // an fsync
+)
+
 // commit is the only way rows get into the store. An error means that the write-ahead log is in an unknown state, so
 // it stops the process; only "closed" is returned.
-func (e *Engine) commit(b *pebble.Batch, sync bool) error {
-	o := pebble.NoSync
-	if sync {
-		o = pebble.Sync
+func (e *Engine) commit(b *pebble.Batch, level flushLevel) error {
+	o := pebble.Sync
+	if level == flushLazy {
+		o = pebble.NoSync
+	}
+	if level == flushDurable && e.softSync != nil {
+		e.softSync.hard.Add(1)
+		defer e.softSync.hard.Add(-1)
 	}
 	err := b.Commit(o)
 	if errors.Is(err, pebble.ErrClosed) {
@@ -174,6 +193,31 @@ func (e *Engine) newIter(lo, hi []byte) (*pebble.Iterator, error) {
 		return nil, fmt.Errorf("iterate store: %w", err)
 	}
 	return it, nil
+}
+
+// DurableIndex is the last saved index of a shard's replica here, the metadata shard included; 0 when none is loaded.
+func (e *Engine) DurableIndex(s ids.ShardID) ids.RaftIndex {
+	e.mu.RLock()
+	sh := e.byShard[s]
+	e.mu.RUnlock()
+	if sh == nil {
+		return 0
+	}
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	return sh.last
+}
+
+// addShardLocked needs mu.
+func (e *Engine) addShardLocked(sh *shard) { e.shards[sh.id], e.byShard[sh.id.Shard] = sh, sh }
+
+// removeShardLocked needs mu.
+func (e *Engine) removeShardLocked(id replicaID) {
+	sh := e.shards[id]
+	delete(e.shards, id)
+	if e.byShard[id.Shard] == sh {
+		delete(e.byShard, id.Shard)
+	}
 }
 
 func (e *Engine) shard(id replicaID) *shard {

@@ -63,7 +63,7 @@ func (l *Log) loadDropped() (err error) {
 		return it.Error()
 	}
 	_, l.dropped, err = parseDataKey(it.Key())
-	l.dropBytes -= dropStepBytes
+	l.dropBytes -= l.e.cfg.DropStepBytes
 	return err
 }
 

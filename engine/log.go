@@ -148,6 +148,13 @@ func (l *Log) TermOf(index ids.RaftIndex) (ids.Term, error) {
 	return r.term, err
 }
 
+// EntryKindAt is the kind of the entry at index. ErrNoEntry when it is not stored.
+func (l *Log) EntryKindAt(index ids.RaftIndex) (EntryKind, error) {
+	var row EntryRow
+	err := l.e.readEntryRow(l.sh.id, index, &row)
+	return row.Kind, err
+}
+
 // LatestEpoch is the leader epoch that started last and its start offset; (NoEpoch, NoOffset) before any.
 func (l *Log) LatestEpoch() (ids.LeaderEpoch, ids.Offset) {
 	epochs := l.epochStarts()

@@ -70,7 +70,7 @@ func (d logDB) SaveBootstrapInfo(shardID, replicaID uint64, bootstrap pb.Bootstr
 	b := d.e.newBatch(0)
 	defer b.Close()
 	set(b, appendReplicaKey(nil, rowBootstrap, ids.ShardID(shardID), ids.ReplicaID(replicaID)), appendBootstrapRow(nil, bootstrap))
-	return d.e.commit(b, true)
+	return d.e.commit(b, flushDurable)
 }
 
 // GetBootstrapInfo returns what SaveBootstrapInfo stored.
@@ -146,7 +146,7 @@ func (e *Engine) metadataShard(id replicaID) (*shard, error) {
 	if other := e.shards[id]; other != nil {
 		return other, nil
 	}
-	e.shards[id] = sh
+	e.addShardLocked(sh)
 	return sh, nil
 }
 
@@ -167,12 +167,12 @@ func (d logDB) RemoveNodeData(shardID, replicaID uint64) error {
 	b := d.e.newBatch(0)
 	defer b.Close()
 	deleteReplica(b, id)
-	if err := d.e.commit(b, true); err != nil {
+	if err := d.e.commit(b, flushDurable); err != nil {
 		return err
 	}
 	d.e.mu.Lock()
 	defer d.e.mu.Unlock()
-	delete(d.e.shards, id)
+	d.e.removeShardLocked(id)
 	return nil
 }
 

@@ -79,7 +79,8 @@ func (e *Engine) Bind(b Binding, obs Observer) (*Log, error) {
 	if e.logs[b.Info.ID] != nil || e.shards[l.sh.id] != nil {
 		return nil, fmt.Errorf("bind %s: %w", b.Info, ErrBound)
 	}
-	e.logs[b.Info.ID], e.shards[l.sh.id] = l, l.sh
+	e.logs[b.Info.ID] = l
+	e.addShardLocked(l.sh)
 	return l, nil
 }
 
@@ -122,7 +123,7 @@ func (e *Engine) storeOwner(b Binding) error {
 	set(batch, appendPartitionKey(nil, rowOwner, b.Info.ID), row.appendTo(nil))
 	set(batch, appendPartitionKey(nil, rowMeta, b.Info.ID), meta.appendTo(nil))
 	set(batch, appendReplicaKey(nil, rowStart, b.Shard, b.Replica), start.appendTo(nil))
-	return e.commit(batch, true)
+	return e.commit(batch, flushDurable)
 }
 
 // inherit is what a new generation knows of the log that the former owner left below its base offset.
@@ -170,7 +171,7 @@ func (e *Engine) Release(p ids.PartitionID) {
 	l := e.logs[p]
 	if l != nil {
 		delete(e.logs, p)
-		delete(e.shards, l.sh.id)
+		e.removeShardLocked(l.sh.id)
 		delete(e.expected, l.sh.id)
 	}
 	e.mu.Unlock()
@@ -184,7 +185,7 @@ func (e *Engine) Release(p ids.PartitionID) {
 	b := e.newBatch(0)
 	defer b.Close()
 	if l.checkpointTo(b); !b.Empty() {
-		_ = e.commit(b, false) // ErrClosed: Close has written the checkpoint
+		_ = e.commit(b, flushLazy) // ErrClosed: Close has written the checkpoint
 	}
 }
 
@@ -235,7 +236,7 @@ func (e *Engine) DeletePartition(p ids.PartitionID) error {
 			deleteReplica(b, id)
 		}
 	}
-	return e.commit(b, true)
+	return e.commit(b, flushDurable)
 }
 
 // deleteReplica removes all rows of a replica of a shard.

@@ -17,7 +17,7 @@ import (
 //     the shard's state. Payload is copied once, from Entry.Cmd into the batch; Entry.Cmd is Raft's and read-only.
 //  2. hard states and checkpoints go in last, and the batch is committed. A batch above commitBytesMax is committed
 //     in pieces in order, unsynced but for the last one: the write-ahead log keeps the order, so a crash leaves a
-//     prefix, and without the hard state nothing of it was promised to anyone.
+//     prefix, and nothing of it was promised to anyone before the last one.
 //  3. publish: memory learns what is now durable, under each shard's mutex.
 //  4. observers are told, outside of all locks.
 //
@@ -29,7 +29,7 @@ type saver struct {
 	e     *Engine
 	batch *pebble.Batch
 	saves []*pendingSave
-	sync  bool
+	flush flushLevel
 	bytes int
 	row   EntryRow
 	key   []byte
@@ -68,7 +68,7 @@ func (e *Engine) saveRaftState(updates []pb.Update) error {
 	began := time.Now()
 	s := e.savers.Get().(*saver)
 	defer s.release()
-	s.e, s.sync, s.bytes = e, false, 0
+	s.e, s.flush, s.bytes = e, flushLazy, 0
 	s.batch = e.newBatch(sizeOf(updates))
 	for i := range updates {
 		if err := s.collect(&updates[i]); err != nil {
@@ -84,10 +84,10 @@ func (e *Engine) saveRaftState(updates []pb.Update) error {
 			delay(p.sh.id.Shard)
 		}
 	}
-	if err := e.commit(s.batch, s.sync); err != nil {
+	if err := e.commit(s.batch, s.flush); err != nil {
 		return err
 	}
-	e.stats.saved(time.Since(began), s.bytes, s.sync)
+	e.stats.saved(time.Since(began), s.bytes, s.flush != flushLazy)
 	for _, p := range s.saves {
 		p.publish()
 	}
@@ -137,7 +137,9 @@ func (s *saver) collect(u *pb.Update) error {
 	sh := s.e.saveTarget(id)
 	p := sh.begin(u)
 	if !pb.IsEmptyState(u.State) && u.State != p.hard {
-		s.sync = s.sync || s.syncs(sh) && (u.State.Term != p.hard.Term || u.State.Vote != p.hard.Vote || sh.log == nil)
+		if u.State.Term != p.hard.Term || u.State.Vote != p.hard.Vote || sh.log == nil {
+			s.waitFor(sh)
+		}
 		p.hard, p.hardDirty = u.State, true
 	}
 	if !hasSnapshot && len(u.EntriesToSave) == 0 && !p.hardDirty {
@@ -146,7 +148,7 @@ func (s *saver) collect(u *pb.Update) error {
 	}
 	s.saves = append(s.saves, p)
 	if hasSnapshot {
-		s.sync = s.sync || s.syncs(sh)
+		s.waitFor(sh)
 		if err := s.install(p, &u.Snapshot); err != nil {
 			return err
 		}
@@ -154,12 +156,17 @@ func (s *saver) collect(u *pb.Update) error {
 	if len(u.EntriesToSave) == 0 {
 		return nil
 	}
-	s.sync = s.sync || s.syncs(sh)
+	s.waitFor(sh)
 	return s.entries(p, u.EntriesToSave)
 }
 
-// syncs says whether what matters of the shard is fsynced. The metadata shard always is.
-func (s *saver) syncs(sh *shard) bool { return s.e.syncSaves || sh.log == nil }
+// waitFor notes that the commit has something of the shard that must be kept. The metadata shard is always fsynced.
+func (s *saver) waitFor(sh *shard) {
+	s.flush = max(s.flush, flushSaved)
+	if sh.log == nil {
+		s.flush = flushDurable
+	}
+}
 
 // saveTarget finds the shard of a save. The metadata shard needs no Bind.
 func (e *Engine) saveTarget(id replicaID) *shard {
@@ -199,9 +206,13 @@ func (s *saver) entries(p *pendingSave, entries []pb.Entry) error {
 	return nil
 }
 
-// commitPiece commits what the batch has grown to and goes on with a fresh one.
+// commitPiece commits what the batch has grown to and goes on with a fresh one. The meta rows go along: they must
+// agree with the entries.
 func (s *saver) commitPiece() error {
-	if err := s.e.commit(s.batch, false); err != nil {
+	for _, p := range s.saves {
+		s.putMeta(p)
+	}
+	if err := s.e.commit(s.batch, flushLazy); err != nil {
 		return err
 	}
 	s.batch.Close()
@@ -224,14 +235,7 @@ func (s *saver) putState(p *pendingSave) {
 
 func (s *saver) putLogState(p *pendingSave, l *Log) {
 	partition := l.binding.Info.ID
-	if p.metaDirty {
-		l.startMu.Lock()
-		p.metaLocked = true
-		s.key = appendPartitionKey(s.key[:0], rowMeta, partition)
-		meta := p.meta(l)
-		s.value = meta.appendTo(s.value[:0])
-		set(s.batch, s.key, s.value)
-	}
+	s.putMeta(p)
 	if c := l.checkpointRow(p.last); c != l.saves.checkpoint {
 		p.checkpoint, p.checkDirty = c, true
 		s.key = appendPartitionKey(s.key[:0], rowCheckpoint, partition)
@@ -243,6 +247,22 @@ func (s *saver) putLogState(p *pendingSave, l *Log) {
 		set(s.batch, s.key, m.producers.appendTo(nil))
 		m.dropProducers()
 	}
+}
+
+// putMeta adds the meta row when the save changes it, and holds it until the save is published.
+func (s *saver) putMeta(p *pendingSave) {
+	if !p.metaDirty {
+		return
+	}
+	l := p.sh.log
+	if !p.metaLocked {
+		l.startMu.Lock()
+		p.metaLocked = true
+	}
+	s.key = appendPartitionKey(s.key[:0], rowMeta, l.binding.Info.ID)
+	meta := p.meta(l)
+	s.value = meta.appendTo(s.value[:0])
+	set(s.batch, s.key, s.value)
 }
 
 // checkpointRow is what is to be stored lazily. The applied index is not stored before its entry is.

@@ -6,6 +6,7 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/engine/producer"
+	"cairn/internal/bin"
 	"cairn/internal/ids"
 )
 
@@ -14,16 +15,64 @@ import (
 // made up from the start point, so that the Raft log begins where it really begins and not at the last record.
 // The metadata shard has ordinary snapshots, whose records are stored.
 
-// ExpectSnapshot tells what the log is at the start point at which a snapshot, on its way to the replica, stands. The
-// transport calls it when it receives the snapshot's first frame, before Raft saves it.
-func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, at StartPoint) {
+// snapshotStart is what travels with a snapshot next to dragonboat's own frame: the start point at which it stands,
+// and the leader epochs begun until there. Producer state does not: what the retained batches say of it comes with
+// them, and what only older ones said is as good as expired.
+type snapshotStart struct {
+	StartPoint
+	epochs []EpochStart
+}
+
+func (s *snapshotStart) appendTo(dst []byte) []byte {
+	dst = appendEpochs(append(dst, rowVersion), s.epochs, true)
+	return s.StartPoint.appendTo(dst)
+}
+
+func decodeSnapshotStart(b []byte) (s snapshotStart, err error) {
+	r := bin.NewReader(b)
+	r.Version(rowVersion)
+	s.epochs = readEpochs(&r, true)
+	point := r.Rest()
+	if err := r.Done(); err != nil {
+		return snapshotStart{}, fmt.Errorf("start point of a snapshot: %w", err)
+	}
+	s.StartPoint, err = decodeStartPoint(point)
+	return s, err
+}
+
+// EncodeStartPoint is where the Raft log of this replica starts, and the same for ExpectSnapshot on the receiver of
+// a snapshot; false when it starts at its beginning.
+func (l *Log) EncodeStartPoint() (StartPoint, []byte, bool) {
+	l.sh.mu.RLock()
+	defer l.sh.mu.RUnlock()
+	s := snapshotStart{StartPoint: l.sh.start}
+	if s.Index == 0 {
+		return s.StartPoint, nil, false
+	}
+	for _, e := range l.epochs {
+		if e.Index <= s.Index {
+			s.epochs = append(s.epochs, e)
+		}
+	}
+	return s.StartPoint, s.appendTo(nil), true
+}
+
+// ExpectSnapshot tells what the log is at the start point at which a snapshot, on its way to the replica, stands;
+// start is from EncodeStartPoint of the sender. The transport calls it when it receives the snapshot's first frame,
+// before Raft saves it. The newest call counts.
+func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, start []byte) error {
+	at, err := decodeSnapshotStart(start)
+	if err != nil {
+		return err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.expected[replicaID{s, r}] = at
+	return nil
 }
 
 // takeExpected panics without an expectation: the next offset would be unknown.
-func (e *Engine) takeExpected(id replicaID, ss *pb.Snapshot) StartPoint {
+func (e *Engine) takeExpected(id replicaID, ss *pb.Snapshot) snapshotStart {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, ok := e.expected[id]
@@ -38,7 +87,7 @@ func (e *Engine) takeExpected(id replicaID, ss *pb.Snapshot) StartPoint {
 // install lets the log begin anew at a received snapshot.
 func (s *saver) install(p *pendingSave, ss *pb.Snapshot) error {
 	sh := p.sh
-	at := StartPoint{Index: ids.RaftIndex(ss.Index), Term: ids.Term(ss.Term), Membership: ss.Membership}
+	at := snapshotStart{StartPoint: StartPoint{Index: ids.RaftIndex(ss.Index), Term: ids.Term(ss.Term), Membership: ss.Membership}}
 	if sh.log == nil {
 		if err := s.putSnapshot(sh.id, *ss); err != nil {
 			return err
@@ -52,14 +101,14 @@ func (s *saver) install(p *pendingSave, ss *pb.Snapshot) error {
 	lo, hi := replicaEntryBounds(sh.id.Shard, sh.id.Replica)
 	deleteRange(s.batch, lo, hi)
 	set(s.batch, appendReplicaKey(nil, rowStart, sh.id.Shard, sh.id.Replica), at.appendTo(nil))
-	p.installed = &at
+	p.installed = &at.StartPoint
 	p.state, p.last, p.lastTerm = at.LogState, at.Index, at.Term
 	return nil
 }
 
 // installLog drops the partition's data, which is below what the leader retains. What was not committed may be more
 // than that, and goes to quarantine.
-func (s *saver) installLog(p *pendingSave, at *StartPoint) error {
+func (s *saver) installLog(p *pendingSave, at *snapshotStart) error {
 	l := p.sh.log
 	from := max(ids.RaftIndex(p.sh.hard.Commit), p.sh.start.Index) + 1
 	if err := s.quarantine(l, from, p.last+1); err != nil {
@@ -75,10 +124,7 @@ func (s *saver) installLog(p *pendingSave, at *StartPoint) error {
 	l.saves.producersAt = at.Index
 	producers := producersRow{Shard: l.binding.Shard, Index: at.Index, Next: at.Next}
 	set(s.batch, appendPartitionKey(nil, rowProducers, partition), producers.appendTo(nil))
-	p.genesis, p.epochs, p.metaDirty = at.Index, nil, true
-	if at.LeaderEpoch != ids.NoEpoch {
-		p.epochs = []EpochStart{{Epoch: at.LeaderEpoch, Start: at.Next, Index: at.Index}}
-	}
+	p.genesis, p.epochs, p.metaDirty = at.Index, at.epochs, true
 	return nil
 }
 
@@ -150,7 +196,7 @@ func (e *Engine) storeSnapshot(id replicaID, ss pb.Snapshot) error {
 	b := e.newBatch(0)
 	defer b.Close()
 	set(b, appendReplicaKey(nil, rowSnapshot, id.Shard, id.Replica), v)
-	return e.commit(b, true)
+	return e.commit(b, flushDurable)
 }
 
 // GetSnapshot is the newest record made or installed since the start; at start the one made up at the start point,

@@ -15,11 +15,38 @@ import (
 // below the log start offset (RemoveEntriesTo). Data goes only when both are past it: what the Raft log has must be
 // there to be sent.
 
-// dropStepBytes is how much must be expired before it is deleted: every range deletion costs later reads.
-const dropStepBytes = 4 << 20
-
 // SetStart applies a committed log-start entry: the log start offset moves up to o. A lower one changes nothing.
-func (l *Log) SetStart(o ids.Offset) error {
+// compactTo is up to where the Raft log should be compacted now, by a snapshot; 0: it is not worth it yet. It is
+// always below what SetApplied said.
+func (l *Log) SetStart(o ids.Offset) (compactTo ids.RaftIndex, err error) {
+	if err := l.raiseStart(o); err != nil {
+		return 0, err
+	}
+	return l.compactTo()
+}
+
+func (l *Log) compactTo() (ids.RaftIndex, error) {
+	start := l.Start()
+	index, ok, err := l.IndexBelow(start)
+	if err != nil || !ok || l.Applied() == 0 {
+		return 0, err
+	}
+	index = min(index, l.Applied()-1)
+	l.sh.mu.RLock()
+	from := l.sh.start
+	worth := l.startBytes-from.LogBytes >= l.e.cfg.DropStepBytes || start == l.state.Next
+	l.sh.mu.RUnlock()
+	if index <= from.Index || !worth {
+		return 0, nil
+	}
+	var row EntryRow
+	if err := l.e.readEntryRow(l.sh.id, index, &row); err != nil || row.LeaderEpoch == ids.NoEpoch {
+		return 0, err
+	}
+	return index, nil
+}
+
+func (l *Log) raiseStart(o ids.Offset) error {
 	l.startMu.Lock()
 	defer l.startMu.Unlock()
 	if o <= l.Start() {
@@ -43,7 +70,7 @@ func (l *Log) SetStart(o ids.Offset) error {
 	if err != nil {
 		return err
 	}
-	if err := l.e.commit(b, false); err != nil { // the log-start entry is durable, and applied again after a crash
+	if err := l.e.commit(b, flushLazy); err != nil { // the log-start entry is durable, and applied again after a crash
 		return err
 	}
 	l.dropped, l.dropBytes = dropped, dropBytes
@@ -100,7 +127,7 @@ func (l *Log) drop(b *pebble.Batch, start ids.Offset, startBytes int64, raft Log
 	if raft.Next < floor {
 		floor, bytes = raft.Next, raft.LogBytes
 	}
-	if floor <= l.dropped || bytes-l.dropBytes < dropStepBytes && floor != l.End() {
+	if floor <= l.dropped || bytes-l.dropBytes < l.e.cfg.DropStepBytes && floor != l.End() {
 		return l.dropped, l.dropBytes, nil
 	}
 	floor, err := l.baseOf(floor)
@@ -176,7 +203,7 @@ func (e *Engine) moveStart(sh *shard, index ids.RaftIndex) error {
 	lo, hi := entryBounds(sh.id.Shard, sh.id.Replica, 0, index+1)
 	deleteRange(b, lo, hi)
 	set(b, appendReplicaKey(nil, rowStart, sh.id.Shard, sh.id.Replica), at.appendTo(nil))
-	if err := e.commit(b, false); err != nil {
+	if err := e.commit(b, flushLazy); err != nil {
 		return err
 	}
 	sh.mu.Lock()

@@ -88,12 +88,16 @@ func (s *saver) quarantine(l *Log, from, to ids.RaftIndex) error {
 		if row.Kind != KindData {
 			return true
 		}
-		_, failed = s.e.get(appendDataKey(nil, l.binding.Info.ID, row.Batch.Base), func(v []byte) error {
+		var found bool
+		found, failed = s.e.get(appendDataKey(nil, l.binding.Info.ID, row.Batch.Base), func(v []byte) error {
 			q := quarantineRow{Shard: l.binding.Shard, Index: row.Index, Term: row.Term, AtMs: now, Batch: v}
 			s.key = appendQuarantineKey(s.key[:0], l.binding.Info.ID, row.Batch.LeaderEpoch, row.Batch.Base)
 			set(s.batch, s.key, q.appendTo(nil))
 			return nil
 		})
+		if failed == nil && !found {
+			failed = fmt.Errorf("%w: entry %d names a batch at offset %d that is not there", ErrCorruptRow, row.Index, row.Batch.Base)
+		}
 		return failed == nil
 	})
 	return errors.Join(err, failed)
