@@ -1,0 +1,209 @@
+package raftgroup
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/internal/ids"
+)
+
+const (
+	failOverStagger  = 150 * time.Millisecond // between the survivors of a group
+	failOverDeadline = 5 * time.Second        // then Raft's own timers are trusted
+	skippedRetry     = 2 * time.Millisecond   // Raft ignores the request while committed entries wait to be applied
+	electionRetry    = 100 * time.Millisecond // an election was started and has no winner yet
+	maxElectionRetry = time.Second
+)
+
+// elections makes local replicas campaign at once, instead of when a timer of Raft runs out: it hands them a TimeoutNow as if their
+// leader had sent it. A request is repeated until the group has another leader or the deadline has passed. One goroutine.
+type elections struct {
+	h      *Host
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	pending map[*localReplica]*campaign // guarded by mu
+}
+
+type campaign struct {
+	from     leadership // as known when the campaign was asked for
+	dead     bool       // from.leader is gone: campaign only while the group has no other
+	next     time.Time
+	deadline time.Time
+	retry    time.Duration
+	sent     bool
+	sentTerm ids.Term // last known term at the latest attempt
+}
+
+func newElections(h *Host) *elections {
+	e := &elections{h: h, wake: make(chan struct{}, 1), pending: map[*localReplica]*campaign{}}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
+}
+
+func (e *elections) start() { e.wg.Go(e.run) }
+
+func (e *elections) close() {
+	e.cancel()
+	e.wg.Wait()
+}
+
+func (e *elections) add(lr *localReplica, c *campaign) {
+	e.mu.Lock()
+	e.pending[lr] = c
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (e *elections) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, next := e.due(time.Now())
+		if len(due) > 0 {
+			e.h.transport.deliver(raftpb.MessageBatch{Requests: due, DeploymentId: e.h.transport.deployment, BinVer: raftio.TransportBinVersion})
+		}
+		timer.Reset(next)
+		select {
+		case <-e.ctx.Done():
+			return
+		case <-e.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// due returns the requests to hand over now and the time until the next look.
+func (e *elections) due(now time.Time) (msgs []raftpb.Message, next time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next = time.Hour
+	for lr, c := range e.pending {
+		if c.settled(lr) || now.After(c.deadline) {
+			delete(e.pending, lr)
+			continue
+		}
+		if !now.Before(c.next) && c.attempt(now, lr.leader.Load().term) {
+			msgs = append(msgs, raftpb.Message{Type: raftpb.TimeoutNow, To: uint64(lr.self), ShardID: uint64(lr.shard)})
+		}
+		next = min(next, max(c.next.Sub(now), time.Millisecond))
+	}
+	return msgs, next
+}
+
+// settled reports whether the campaign has reached its aim or lost its reason.
+func (c *campaign) settled(lr *localReplica) bool {
+	select {
+	case <-lr.unloaded:
+		return true
+	default:
+	}
+	l := *lr.leader.Load()
+	if l.leader == lr.self {
+		return true
+	}
+	if c.dead {
+		return l.leader != 0 && l.leader != c.from.leader
+	}
+	return l.leader != 0 && l.term > c.from.term
+}
+
+// attempt reports whether the request is to be handed over now, and sets the time of the next look: soon, since Raft may ignore it; but
+// when the term has risen, an election is under way and is given time.
+func (c *campaign) attempt(now time.Time, term ids.Term) bool {
+	send := !c.sent || term <= c.sentTerm
+	if send {
+		c.retry = min(2*c.retry, electionRetry)
+	} else {
+		c.retry = min(max(2*c.retry, electionRetry), maxElectionRetry)
+	}
+	c.sent, c.sentTerm, c.next = true, term, now.Add(c.retry)
+	return send
+}
+
+// campaign makes the replica stand for election, whoever leads now.
+func (h *Host) campaign(lr *localReplica) {
+	now := time.Now()
+	h.elections.add(lr, &campaign{
+		from: *lr.leader.Load(), next: now, retry: skippedRetry,
+		deadline: now.Add(2 * time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval),
+	})
+}
+
+// FailOver makes the local voters of all groups that node led campaign, and returns their number. The survivors of a group take turns:
+// the first of them at once, each further one a little later if there is no leader by then. Which one is first differs from group to
+// group, so that the leaderships of a dead node are spread.
+func (h *Host) FailOver(node ids.NodeID) int {
+	voters := h.votersOfShards()
+	n, now := 0, time.Now()
+	for _, lr := range h.localReplicas() {
+		members := voters[lr.shard]
+		if members == nil {
+			members = lr.voters
+		}
+		l := *lr.leader.Load()
+		if led, ok := members[l.leader]; !ok || led != node {
+			continue
+		}
+		rank, ok := survivorRank(lr, members, node)
+		if !ok {
+			continue
+		}
+		n++
+		h.elections.add(lr, &campaign{
+			from: l, dead: true, retry: skippedRetry,
+			next: now.Add(time.Duration(rank) * failOverStagger), deadline: now.Add(failOverDeadline),
+		})
+	}
+	return n
+}
+
+// survivorRank returns the turn of the local replica among the voters that are not on the dead node. False: it has no vote.
+func survivorRank(lr *localReplica, voters map[ids.ReplicaID]ids.NodeID, dead ids.NodeID) (int, bool) {
+	var alive []ids.ReplicaID
+	for r, n := range voters {
+		if n != dead {
+			alive = append(alive, r)
+		}
+	}
+	slices.Sort(alive)
+	pos, ok := slices.BinarySearch(alive, lr.self)
+	if !ok {
+		return 0, false
+	}
+	return (pos + int(uint64(lr.shard)%uint64(len(alive)))) % len(alive), true
+}
+
+// votersOfShards reads the voters of all local groups, as applied here. Groups that have applied nothing yet are left out.
+func (h *Host) votersOfShards() map[ids.ShardID]map[ids.ReplicaID]ids.NodeID {
+	all := map[ids.ShardID]map[ids.ReplicaID]ids.NodeID{}
+	info := h.nh.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	if info == nil {
+		return all
+	}
+	for _, s := range info.ShardInfoList {
+		if s.Pending {
+			continue
+		}
+		voters := make(map[ids.ReplicaID]ids.NodeID, len(s.Replicas))
+		for r, addr := range s.Replicas {
+			if n, err := ids.ParseRaftAddress(addr); err == nil {
+				voters[ids.ReplicaID(r)] = n
+			}
+		}
+		all[ids.ShardID(s.ShardID)] = voters
+	}
+	return all
+}

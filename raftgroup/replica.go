@@ -1,0 +1,209 @@
+package raftgroup
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/engine"
+	"cairn/internal/ids"
+)
+
+// localReplica is what the host and the transport know of one replica that runs here: a partition group's or the metadata group's.
+type localReplica struct {
+	shard ids.ShardID
+	self  ids.ReplicaID
+	group *Group // nil for the metadata group
+
+	leader        atomic.Pointer[leadership] // as last announced
+	leaderChanged func(leader ids.ReplicaID, term ids.Term)
+	unloaded      chan struct{} // closed when dragonboat's workers have let go of the replica
+	unloadOnce    sync.Once
+
+	voters map[ids.ReplicaID]ids.NodeID // as configured at the start
+
+	mu    sync.Mutex
+	peers map[ids.ReplicaID]*peerState // guarded by mu
+}
+
+type leadership struct {
+	leader ids.ReplicaID
+	term   ids.Term
+}
+
+// peerState is what the transport has seen between this replica and another member of its group.
+type peerState struct {
+	sent       ids.RaftIndex // last index of the latest Replicate that was sent
+	acked      ids.RaftIndex // durable position of the member, as answered in term ackedTerm
+	ackedTerm  ids.Term
+	heldCommit bool // the commit of a Replicate was lowered: the member is to hear of it as soon as it has answered
+}
+
+func newLocalReplica(shard ids.ShardID, self ids.ReplicaID, voters map[ids.ReplicaID]ids.NodeID, changed func(ids.ReplicaID, ids.Term)) *localReplica {
+	lr := &localReplica{shard: shard, self: self, leaderChanged: changed, unloaded: make(chan struct{}), peers: map[ids.ReplicaID]*peerState{}}
+	lr.leader.Store(&leadership{})
+	lr.voters = voters
+	return lr
+}
+
+func (lr *localReplica) markUnloaded() { lr.unloadOnce.Do(func() { close(lr.unloaded) }) }
+
+// leading reports whether this replica was announced as the leader, and of which term.
+func (lr *localReplica) leading() (ids.Term, bool) {
+	l := lr.leader.Load()
+	return l.term, l.leader == lr.self
+}
+
+// announce stores a leader change and passes it on. dragonboat repeats itself; a stale report about a term that this replica came to lead
+// is ignored. Called by the listener goroutine only.
+func (lr *localReplica) announce(leader ids.ReplicaID, term ids.Term) {
+	old := lr.leader.Load()
+	if term < old.term || old.term == term && (old.leader == leader || old.leader == lr.self) {
+		return
+	}
+	lr.leader.Store(&leadership{leader: leader, term: term})
+	lr.leaderChanged(leader, term)
+	if lr.group == nil || leader != lr.self {
+		return
+	}
+	for from, index := range lr.answeredIn(term) { // answers may overtake the announcement
+		lr.group.events.Progress(from, index, term)
+	}
+}
+
+func (lr *localReplica) answeredIn(term ids.Term) map[ids.ReplicaID]ids.RaftIndex {
+	lr.mu.Lock()
+	defer lr.mu.Unlock()
+	answers := map[ids.ReplicaID]ids.RaftIndex{}
+	for from, p := range lr.peers {
+		if p.ackedTerm == term {
+			answers[from] = p.acked
+		}
+	}
+	return answers
+}
+
+func (lr *localReplica) peerLocked(r ids.ReplicaID) *peerState {
+	p := lr.peers[r]
+	if p == nil {
+		p = &peerState{}
+		lr.peers[r] = p
+	}
+	return p
+}
+
+// observeAnswer takes a follower's acceptance of entries: it answers after its own save, so index is its durable position.
+// before and after tell whether a heartbeat answer is to be handed to dragonboat ahead of or behind the acceptance.
+func (lr *localReplica) observeAnswer(m *raftpb.Message, durable ids.RaftIndex) (before, after bool) {
+	from, index, term := ids.ReplicaID(m.From), ids.RaftIndex(m.LogIndex), ids.Term(m.Term)
+	lr.mu.Lock()
+	p := lr.peerLocked(from)
+	if term < p.ackedTerm {
+		lr.mu.Unlock()
+		return false, false
+	}
+	p.acked, p.ackedTerm = index, term
+	before, p.heldCommit = p.heldCommit, false
+	after = index >= p.sent && index < durable // all that was sent has arrived, and there is more
+	lr.mu.Unlock()
+	if leads, ok := lr.leading(); ok && leads == term && lr.group != nil {
+		lr.group.events.Progress(from, index, term)
+	}
+	return before, after
+}
+
+// observeSend looks at a message that leaves, and lowers its commit index to the last entry that is saved here: a single voter commits
+// before it saves, and a member told of such a commit would keep an entry that a crash of the voter takes back.
+func (lr *localReplica) observeSend(m *raftpb.Message, durable ids.RaftIndex) {
+	held := m.Commit > uint64(durable)
+	if held {
+		m.Commit = uint64(durable)
+	}
+	if m.Type != raftpb.Replicate {
+		return
+	}
+	last := m.LogIndex + uint64(len(m.Entries))
+	lr.mu.Lock()
+	p := lr.peerLocked(ids.ReplicaID(m.To))
+	p.sent = ids.RaftIndex(last)
+	p.heldCommit = p.heldCommit || held
+	lr.mu.Unlock()
+}
+
+// mustCarryPayload stops the process before an entry whose payload was left out (as the engine does at a restart) reaches a member.
+func mustCarryPayload(m *raftpb.Message) {
+	for i := range m.Entries {
+		if e := &m.Entries[i]; e.Type == raftpb.EncodedEntry && len(e.Cmd) < 1+engine.HeaderLen {
+			panic(fmt.Sprintf("BUG: entry %d of shard %d is sent to replica %d without its payload (%d bytes)", e.Index, m.ShardID, m.To, len(e.Cmd)))
+		}
+	}
+}
+
+// outbound prepares messages for the wire, in place; what it drops is left out of the result.
+func (h *Host) outbound(reqs []raftpb.Message) []raftpb.Message {
+	kept := reqs[:0]
+	for i := range reqs {
+		m := &reqs[i]
+		if lr := h.replica(ids.ShardID(m.ShardID)); lr != nil {
+			switch m.Type {
+			case raftpb.Propose:
+				if lr.group != nil && forwardsData(m) {
+					continue // a proposal of a past leader would be void at the new one
+				}
+			case raftpb.Replicate, raftpb.Heartbeat:
+				if lr.group != nil {
+					mustCarryPayload(m)
+				}
+				lr.observeSend(m, h.cfg.Engine.DurableIndex(lr.shard))
+			}
+		}
+		kept = append(kept, *m)
+	}
+	return kept
+}
+
+func forwardsData(m *raftpb.Message) bool {
+	for i := range m.Entries {
+		if m.Entries[i].Type == raftpb.ConfigChangeEntry {
+			return false
+		}
+	}
+	return true
+}
+
+// inbound shows received messages to their replicas and adds the heartbeat answers that make dragonboat go on at once: to a member far
+// behind it would send one piece of the log per heartbeat, and a commit that was held back it would repeat with the next one.
+func (h *Host) inbound(reqs []raftpb.Message) []raftpb.Message {
+	out := reqs
+	copied := false
+	for i := range reqs {
+		m := &reqs[i]
+		drop := h.cfg.Faults.DropMessage != nil &&
+			h.cfg.Faults.DropMessage(ids.ShardID(m.ShardID), ids.ReplicaID(m.From), ids.ReplicaID(m.To), m.Type.String())
+		var before, after bool
+		if !drop && m.Type == raftpb.ReplicateResp && !m.Reject {
+			if lr := h.replica(ids.ShardID(m.ShardID)); lr != nil && lr.self == ids.ReplicaID(m.To) {
+				before, after = lr.observeAnswer(m, h.cfg.Engine.DurableIndex(lr.shard))
+			}
+		}
+		if !copied && !drop && !before && !after {
+			continue
+		}
+		if !copied {
+			out, copied = append(make([]raftpb.Message, 0, len(reqs)+8), reqs[:i]...), true
+		}
+		beat := raftpb.Message{Type: raftpb.HeartbeatResp, To: m.To, From: m.From, ShardID: m.ShardID, Term: m.Term}
+		if before {
+			out = append(out, beat)
+		}
+		if !drop {
+			out = append(out, *m)
+		}
+		if after {
+			out = append(out, beat)
+		}
+	}
+	return out
+}

@@ -1,0 +1,219 @@
+package raftgroup
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/internal/ids"
+)
+
+// transport implements raftio.ITransport. It neither listens nor resolves names: connections are dialled by Config.Dial and accepted by
+// whoever calls Host.ServeConn. One-way: what a node sends travels on connections it dialled.
+type transport struct {
+	h          *Host
+	process    uint64 // random
+	deployment uint64
+	deliver    raftio.MessageHandler
+	chunk      raftio.ChunkHandler
+
+	mu     sync.Mutex
+	closed bool                    // guarded by mu
+	conns  map[net.Conn]ids.NodeID // every open connection and its peer (NoNode: not known yet); guarded by mu
+	wg     sync.WaitGroup          // ServeConn calls; Add under mu
+}
+
+// transportFactory hands dragonboat the host's transport.
+type transportFactory struct{ t *transport }
+
+// Create implements config.TransportFactory.
+func (f transportFactory) Create(c config.NodeHostConfig, deliver raftio.MessageHandler, chunk raftio.ChunkHandler) raftio.ITransport {
+	f.t.deployment, f.t.deliver, f.t.chunk = c.GetDeploymentID(), deliver, chunk
+	return f.t
+}
+
+// Validate implements config.TransportFactory: Raft addresses are names of nodes.
+func (f transportFactory) Validate(addr string) bool {
+	_, err := ids.ParseRaftAddress(addr)
+	return err == nil
+}
+
+// Name implements raftio.ITransport.
+func (t *transport) Name() string { return "cairn" }
+
+// Start implements raftio.ITransport.
+func (t *transport) Start() error { return nil }
+
+// Close implements raftio.ITransport: it closes all connections and waits for the ServeConn calls.
+func (t *transport) Close() error {
+	t.mu.Lock()
+	t.closed = true
+	for c := range t.conns {
+		_ = c.Close()
+	}
+	t.mu.Unlock()
+	t.wg.Wait()
+	return nil
+}
+
+// track registers an open connection so that Close and a peer's death can end it. False when closed.
+func (t *transport) track(c net.Conn, peer ids.NodeID, inbound bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.conns[c] = peer
+	if inbound {
+		t.wg.Add(1)
+	}
+	return true
+}
+
+func (t *transport) identify(c net.Conn, peer ids.NodeID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.conns[c]; ok {
+		t.conns[c] = peer
+	}
+}
+
+func (t *transport) forget(c net.Conn, inbound bool) {
+	_ = c.Close()
+	t.mu.Lock()
+	delete(t.conns, c)
+	t.mu.Unlock()
+	if inbound {
+		t.wg.Done()
+	}
+}
+
+// disconnect closes all connections from and to a peer that does not answer: what is queued for it is dropped instead of pinned.
+func (t *transport) disconnect(peer ids.NodeID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c, p := range t.conns {
+		if p == peer {
+			_ = c.Close()
+		}
+	}
+}
+
+// dial opens a connection and waits, at most PeerTimeout, until the process at the other end has answered.
+// process identifies the Host there.
+func (t *transport) dial(ctx context.Context, node ids.NodeID, p purpose) (c net.Conn, r *bufio.Reader, process uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, max(t.h.cfg.PeerTimeout, minDialTimeout))
+	defer cancel()
+	c, err = t.h.cfg.Dial(ctx, node)
+	if err != nil {
+		return nil, nil, 0, fmt.Errorf("dial node %d: %w", node, err)
+	}
+	if !t.track(c, node, false) {
+		_ = c.Close()
+		return nil, nil, 0, ErrClosed
+	}
+	r = bufio.NewReaderSize(c, 512)
+	process, err = t.greet(ctx, c, r, hello{from: t.h.cfg.NodeID, to: node, purpose: p, process: t.process})
+	if err != nil {
+		t.forget(c, false)
+		return nil, nil, 0, fmt.Errorf("greet node %d: %w", node, err)
+	}
+	return c, r, process, nil
+}
+
+const minDialTimeout = 250 * time.Millisecond
+
+func (t *transport) greet(ctx context.Context, c net.Conn, r *bufio.Reader, own hello) (process uint64, err error) {
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		return 0, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if _, err := c.Write(appendHello(append([]byte(nil), Preface[:]...), own)); err != nil {
+		return 0, err
+	}
+	answer, err := readHello(r)
+	if err != nil {
+		return 0, err
+	}
+	if answer.from != own.to || answer.to != own.from || answer.purpose != own.purpose {
+		return 0, frameErrorf("answer of %v to %v", answer, own)
+	}
+	if !stop() {
+		return 0, ctx.Err()
+	}
+	return answer.process, c.SetDeadline(time.Time{})
+}
+
+// GetConnection implements raftio.ITransport. It fails at once for a peer that is known to be down.
+func (t *transport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
+	c, err := t.connect(ctx, target, purposeMessages)
+	if err != nil {
+		return nil, err
+	}
+	return &messageConn{t: t, c: c}, nil
+}
+
+// GetSnapshotConnection implements raftio.ITransport.
+func (t *transport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+	c, err := t.connect(ctx, target, purposeSnapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotConn{t: t, c: c}, nil
+}
+
+func (t *transport) connect(ctx context.Context, target string, p purpose) (net.Conn, error) {
+	node, err := ids.ParseRaftAddress(target)
+	if err != nil {
+		return nil, err
+	}
+	if t.h.watch.isDown(node) {
+		return nil, fmt.Errorf("node %d: %w", node, ErrPeerDown)
+	}
+	c, _, _, err := t.dial(ctx, node, p)
+	return c, err
+}
+
+// write sends buffers with a deadline that grows with their size. The elements of bufs are consumed.
+func (t *transport) write(c net.Conn, bufs net.Buffers) error {
+	size := 0
+	for _, b := range bufs {
+		size += len(b)
+	}
+	deadline := t.h.cfg.WriteTimeout + time.Duration(size)*time.Second/(8<<20)
+	if err := c.SetWriteDeadline(time.Now().Add(deadline)); err != nil {
+		return err
+	}
+	_, err := bufs.WriteTo(c)
+	return err
+}
+
+// messageConn is an outgoing connection for Raft messages; used by one goroutine of dragonboat.
+type messageConn struct {
+	t   *transport
+	c   net.Conn
+	enc messageEncoder
+}
+
+// Close implements raftio.IConnection.
+func (m *messageConn) Close() { m.t.forget(m.c, false) }
+
+// SendMessageBatch implements raftio.IConnection.
+func (m *messageConn) SendMessageBatch(b raftpb.MessageBatch) error {
+	reqs := m.t.h.outbound(b.Requests)
+	if len(reqs) == 0 {
+		return nil
+	}
+	err := m.t.write(m.c, m.enc.encode(reqs))
+	m.enc.release()
+	return err
+}

@@ -1,0 +1,169 @@
+package raftgroup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"cairn/internal/ids"
+)
+
+// peerWatch keeps one connection to each watched peer, for pings only. A peer is down when it has answered before and then either its
+// connection broke and a new one could not be made, or no ping was answered for PeerTimeout, or it answers as another process: its
+// groups lost their leader all the same.
+type peerWatch struct {
+	h      *Host
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.RWMutex
+	peers map[ids.NodeID]context.CancelFunc // guarded by mu
+	down  map[ids.NodeID]bool               // guarded by mu
+}
+
+func newPeerWatch(h *Host) *peerWatch {
+	w := &peerWatch{h: h, peers: map[ids.NodeID]context.CancelFunc{}, down: map[ids.NodeID]bool{}}
+	w.ctx, w.cancel = context.WithCancel(context.Background())
+	return w
+}
+
+// WatchPeers replaces the set of watched peers. This node itself is left out.
+func (h *Host) WatchPeers(nodes []ids.NodeID) { h.watch.set(nodes) }
+
+func (w *peerWatch) set(nodes []ids.NodeID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ctx.Err() != nil {
+		return
+	}
+	keep := map[ids.NodeID]bool{}
+	for _, n := range nodes {
+		if n == w.h.cfg.NodeID {
+			continue
+		}
+		keep[n] = true
+		if w.peers[n] == nil {
+			ctx, cancel := context.WithCancel(w.ctx)
+			w.peers[n] = cancel
+			w.wg.Go(func() { w.run(ctx, n) })
+		}
+	}
+	for n, cancel := range w.peers {
+		if !keep[n] {
+			cancel()
+			delete(w.peers, n)
+			delete(w.down, n)
+		}
+	}
+}
+
+func (w *peerWatch) close() {
+	w.mu.Lock()
+	w.cancel()
+	w.mu.Unlock()
+	w.wg.Wait()
+}
+
+func (w *peerWatch) isDown(n ids.NodeID) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.down[n]
+}
+
+// report stores and announces a change, unless the peer is not watched any more.
+func (w *peerWatch) report(ctx context.Context, n ids.NodeID, down bool) {
+	w.mu.Lock()
+	if ctx.Err() != nil {
+		w.mu.Unlock()
+		return
+	}
+	w.down[n] = down
+	w.mu.Unlock()
+	f := w.h.cfg.OnPeerUp
+	if down {
+		w.h.transport.disconnect(n)
+		f = w.h.cfg.OnPeerDown
+	}
+	if f != nil {
+		f(n)
+	}
+}
+
+func (w *peerWatch) run(ctx context.Context, n ids.NodeID) {
+	up, process := false, uint64(0)
+	for ctx.Err() == nil {
+		c, r, now, err := w.h.transport.dial(ctx, n, purposeWatch)
+		if err == nil {
+			if up && now != process {
+				w.report(ctx, n, true)
+				up = false
+			}
+			if !up {
+				w.report(ctx, n, false)
+			}
+			up, process = true, now
+			err = w.ping(ctx, c, r)
+			w.h.transport.forget(c, false)
+			if !isTimeout(err) {
+				continue // broken: one more try decides
+			}
+		}
+		if up {
+			up = false
+			w.report(ctx, n, true)
+		}
+		pause(ctx, w.h.cfg.PeerTimeout/4)
+	}
+}
+
+// ping exchanges pings and answers until the connection breaks or an answer is late.
+func (w *peerWatch) ping(ctx context.Context, c net.Conn, r *bufio.Reader) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	timeout := w.h.cfg.PeerTimeout
+	wg.Go(func() {
+		ping := appendFrameHeader(nil, frameHeader{kind: framePing})
+		for ctx.Err() == nil {
+			_ = c.SetWriteDeadline(time.Now().Add(timeout))
+			if _, err := c.Write(ping); err != nil {
+				return // the reader sees it too, or the answer is late
+			}
+			pause(ctx, timeout/4)
+		}
+	})
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+			return err
+		}
+		h, err := readFrameHeader(r)
+		if err != nil {
+			return err
+		}
+		if h.kind != framePong {
+			return frameErrorf("kind %d for a ping", h.kind)
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+// pause waits for d or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
