@@ -50,16 +50,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func newApp(stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
-		Name:                   "cairn",
-		Usage:                  "a message broker that speaks Kafka's protocol, and its tools",
-		Version:                tools.Version,
-		HideVersion:            true, // -v means other things elsewhere; `cairn version` tells it
-		Writer:                 stdout,
-		ErrWriter:              stderr,
-		EnableBashCompletion:   true,
-		UseShortOptionHandling: false,
+		Name:                      "cairn",
+		Usage:                     "a message broker that speaks Kafka's protocol, and its tools",
+		Version:                   tools.Version,
+		HideVersion:               true, // -v means other things elsewhere; `cairn version` tells it
+		Writer:                    stdout,
+		ErrWriter:                 stderr,
+		EnableBashCompletion:      true,
+		DisableSliceFlagSeparator: true, // values of properties have commas of their own
 		Commands: []*cli.Command{
-			topicsCommand(), produceCommand(), consumeCommand(), versionCommand(), completionCommand(),
+			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), dumpCommand(), versionCommand(), completionCommand(),
 		},
 		// Errors are printed and turned into exit codes by run alone.
 		ExitErrHandler: func(*cli.Context, error) {},

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"cairn/tools"
+)
+
+func dumpCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "dump",
+		Usage: "print what a stopped broker has stored of a partition",
+		Description: "Reads the data directory itself and changes nothing; stop the broker first. Batches and records are printed in the lines of Kafka's\n" +
+			"own tool. A batch that is damaged is shown as such and does not end the dump, but the exit code is then 1.\n\nExamples:\n\n" +
+			"   cairn dump --data-dir data --topic words --partition 0\n   cairn dump --data-dir data --topic words --partition 0 --print-data-log",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` (log.dirs)"},
+			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic; without it the partitions in the directory are listed"},
+			&cli.IntFlag{Name: "partition", Usage: "partition `N`"},
+			&cli.Int64Flag{Name: "from", Usage: "start with the batch that holds `OFFSET`"},
+			&cli.BoolFlag{Name: "print-data-log", Usage: "print the records of each batch"},
+			&cli.BoolFlag{Name: "raft", Usage: "print the entries of the Raft log instead"},
+			jsonFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			if err := need(c, "data-dir"); err != nil {
+				return err
+			}
+			if c.String("topic") == "" {
+				return tools.ListStored(c.String("data-dir"), output(c))
+			}
+			partition, err := int32Flag(c, "partition", 0)
+			if err != nil {
+				return err
+			}
+			return tools.Dump(c.Context, tools.DumpOptions{
+				DataDir: c.String("data-dir"), Topic: c.String("topic"), Partition: partition, From: c.Int64("from"),
+				PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"),
+			}, output(c))
+		},
+	}
+}
