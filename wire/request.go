@@ -31,7 +31,7 @@ func ParseRequest(frame []byte) (Header, kmsg.Request, error) { return standard.
 
 // ParseRequest parses a frame (without its length prefix): the header of version 1 or 2, as the request asks for, and
 // the request itself, with its version set. Byte fields of the request, the records of a produce request first of
-// all, alias the frame; strings are copies. What it allocates is bounded by a small multiple of the frame.
+// all, alias the frame; strings are copies. What it allocates is bounded by a multiple of the frame (see layout.go).
 //
 // The header is valid as far as it was read also when there is an error: with ErrUnknownKey and
 // ErrUnsupportedVersion key, version and correlation id are right.
@@ -70,6 +70,15 @@ func (t *Table) ParseRequest(frame []byte) (Header, kmsg.Request, error) {
 func parseBody(req kmsg.Request, body []byte) error {
 	if p, ok := req.(*kmsg.ProduceRequest); ok {
 		return parseProduce(p, body)
+	}
+	if req.Key() < PrivateKeyMin {
+		l, ok := requestLayouts[req.Key()]
+		if !ok {
+			panic(fmt.Sprintf("BUG: no layout for API key %d, run go generate", req.Key()))
+		}
+		if err := l.checkMemory(req.GetVersion(), body); err != nil {
+			return err
+		}
 	}
 	return req.ReadFrom(body)
 }
