@@ -21,7 +21,8 @@ type Broker struct {
 	log    *zap.Logger
 	noise  *logLimiter
 	// ctx ends when the broker stops, after the connections have been drained.
-	ctx context.Context
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	engine *engine.Engine
 	host   *raftgroup.Host

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cairn/broker/controller"
 	"cairn/broker/topicconfig"
 	"cairn/internal/ids"
 )
@@ -130,7 +131,12 @@ func (c *Config) readAdvertised(v valueReader) error {
 		return err
 	}
 	var errs []error
+	controllers := topicconfig.SplitList(v.text("controller.listener.names"))
 	for _, a := range list {
+		if slices.Contains(controllers, a.Name) {
+			continue // controllers are reached as controller.quorum.voters says
+		}
+		c.Advertised = append(c.Advertised, a)
 		if !slices.ContainsFunc(own, func(l ListenerConfig) bool { return l.Name == a.Name }) {
 			errs = append(errs, fmt.Errorf("%w: advertised.listeners has %s, which is no broker listener", errConfig, a.Name))
 		}
@@ -138,7 +144,9 @@ func (c *Config) readAdvertised(v valueReader) error {
 			errs = append(errs, fmt.Errorf("%w: advertised.listeners: %s needs a host that others can reach", errConfig, a.Name))
 		}
 	}
-	c.Advertised = list
+	if len(c.Advertised) == 0 {
+		errs = append(errs, fmt.Errorf("%w: advertised.listeners has no broker listener", errConfig))
+	}
 	return errors.Join(errs...)
 }
 
@@ -195,21 +203,11 @@ func (c *Config) readVoters(v valueReader) error {
 		c.Voters[c.NodeID] = ""
 		return nil
 	}
-	var errs []error
-	for _, entry := range topicconfig.SplitList(text) {
-		id, address, err := parseVoter(entry)
-		if err == nil && c.Voters[id] != "" {
-			err = errors.New("id twice")
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%w: controller.quorum.voters: %q: %w", errConfig, entry, err))
-			continue
-		}
-		c.Voters[id] = address
+	voters, err := controller.ParseVoters(text)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errConfig, err)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+	c.Voters = voters
 	_, voter := c.Voters[c.NodeID]
 	if voter != c.ControllerRole {
 		return fmt.Errorf("%w: node %d must be in controller.quorum.voters if, and only if, it has the controller role", errConfig, c.NodeID)
@@ -218,21 +216,4 @@ func (c *Config) readVoters(v valueReader) error {
 		return fmt.Errorf("%w: several controllers need a listener of controller.listener.names", errConfig)
 	}
 	return nil
-}
-
-// parseVoter reads "id@host:port".
-func parseVoter(entry string) (ids.NodeID, string, error) {
-	idText, address, ok := strings.Cut(entry, "@")
-	id, err := strconv.ParseInt(idText, 10, 32)
-	if !ok || err != nil || id < 0 {
-		return ids.NoNode, "", errors.New("want id@host:port")
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" {
-		return ids.NoNode, "", errors.New("want id@host:port")
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return ids.NoNode, "", errors.New("want a port between 1 and 65535")
-	}
-	return ids.NodeID(id), address, nil
 }

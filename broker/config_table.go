@@ -4,6 +4,9 @@ package broker
 const (
 	earlyStart     = "No effect: a listener opens when the node is ready for it."
 	goroutines     = "No effect: there are no thread pools or request queues to size; each connection has its own goroutines and bounds."
+	noAuthorizer   = "Not available: there is no authorization in this version."
+	cordonAbsent   = "Not available: a broker has one data directory."
+	tieringAbsent  = "Not available: there is no tiered storage."
 	noCleaner      = "No effect: retention and compaction do not run in this version."
 	noElections    = "No effect: leaders are elected inside the Raft group of a partition."
 	noExpiry       = "No effect: producer state does not expire in this version."
@@ -38,7 +41,7 @@ var propertyTable = []property{
 	{Name: "alter.config.policy.class.name", Type: typeClass, Effect: refused, Doc: policyClass},
 	{Name: "alter.log.dirs.replication.quota.window.num", Type: typeInt, Default: "11", Limits: "1..", Effect: noEffect, Doc: oneDir},
 	{Name: "alter.log.dirs.replication.quota.window.size.seconds", Type: typeInt, Default: "1", Limits: "1..", Effect: noEffect, Doc: oneDir},
-	{Name: "authorizer.class.name", Type: typeString, Effect: refused, Doc: noSecurity},
+	{Name: "authorizer.class.name", Type: typeString, Effect: refused, Doc: noAuthorizer},
 	{Name: "auto.create.topics.enable", Type: typeBool, Default: "true", Doc: "Whether a metadata request for an unknown topic creates it."},
 	{Name: "auto.leader.rebalance.enable", Type: typeBool, Default: "true", Effect: noEffect, Doc: noElections},
 	{Name: "background.threads", Type: typeInt, Default: "10", Limits: "1..", Mode: clusterWide, Effect: noEffect, Doc: goroutines},
@@ -48,7 +51,7 @@ var propertyTable = []property{
 		Doc: "How long a broker may leave another one's pings unanswered before its groups elect other leaders. Cairn's own."},
 	{Name: "broker.rack", Type: typeString, Doc: "The rack of this broker, told to clients."},
 	{Name: "broker.session.timeout.ms", Type: typeInt, Default: "9000", Doc: "How long the controller waits for a heartbeat before it fences a broker."},
-	{Name: "client.quota.callback.class", Type: typeClass, Effect: refused, Doc: noQuota},
+	{Name: "client.quota.callback.class", Type: typeClass, Effect: refused, Doc: policyClass},
 	{Name: "compression.gzip.level", Type: typeInt, Default: "-1", Limits: "1..9 or -1", Mode: clusterWide, Effect: topicDefault},
 	{Name: "compression.lz4.level", Type: typeInt, Default: "9", Limits: "1..17", Mode: clusterWide, Effect: topicDefault},
 	{Name: "compression.type", Type: typeString, Default: "producer", Limits: "uncompressed|zstd|lz4|snappy|gzip|producer", Mode: clusterWide, Effect: topicDefault},
@@ -77,7 +80,7 @@ var propertyTable = []property{
 	{Name: "controller.quota.window.num", Type: typeInt, Default: "11", Limits: "1..", Effect: noEffect, Doc: noQuota},
 	{Name: "controller.quota.window.size.seconds", Type: typeInt, Default: "1", Limits: "1..", Effect: noEffect, Doc: noQuota},
 	{Name: "controller.socket.timeout.ms", Type: typeInt, Default: "30000", Effect: noEffect, Doc: goroutines},
-	{Name: "cordoned.log.dirs", Type: typeList, Mode: perBroker, Effect: refused, Doc: oneDir},
+	{Name: "cordoned.log.dirs", Type: typeList, Mode: perBroker, Effect: refused, Doc: cordonAbsent},
 	{Name: "create.topic.policy.class.name", Type: typeClass, Effect: refused, Doc: policyClass},
 	{Name: "default.replication.factor", Type: typeInt, Default: "1", Doc: "Replicas of a topic whose creator names no number."},
 	{Name: "delegation.token.expiry.check.interval.ms", Type: typeLong, Default: "3600000", Limits: "1..", Effect: noEffect, Doc: noSecurity},
@@ -283,7 +286,7 @@ var propertyTable = []property{
 	{Name: "remote.log.storage.manager.class.name", Type: typeString, Effect: noEffect, Doc: noTiering},
 	{Name: "remote.log.storage.manager.class.path", Type: typeString, Effect: noEffect, Doc: noTiering},
 	{Name: "remote.log.storage.manager.impl.prefix", Type: typeString, Default: "rsm.config.", Effect: noEffect, Doc: noTiering},
-	{Name: "remote.log.storage.system.enable", Type: typeBool, Default: "false", Effect: refused, Doc: noTiering},
+	{Name: "remote.log.storage.system.enable", Type: typeBool, Default: "false", Effect: refused, Doc: tieringAbsent},
 	{Name: "replica.alter.log.dirs.io.max.bytes.per.second", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker, Effect: noEffect, Doc: noQuota},
 	{Name: "replica.fetch.backoff.ms", Type: typeInt, Default: "1000", Limits: "0..", Effect: noEffect, Doc: raftReplicates},
 	{Name: "replica.fetch.max.bytes", Type: typeInt, Default: "1048576", Limits: "0..", Effect: noEffect, Doc: raftReplicates},

@@ -29,6 +29,7 @@ type metrics struct {
 	connectionsOpened  prometheus.Counter
 	connectionsRefused prometheus.Counter
 	connectionsAborted prometheus.Counter
+	diskStalls         prometheus.Counter
 }
 
 func newMetrics() *metrics {
@@ -47,9 +48,10 @@ func newMetrics() *metrics {
 		connectionsOpened:  counter("connections_opened_total", "Connections accepted."),
 		connectionsRefused: counter("connections_refused_total", "Connections closed at once because of a connection limit."),
 		connectionsAborted: counter("connections_aborted_total", "Connections closed because of what the client sent."),
+		diskStalls:         counter("disk_stalls_total", "Reports of disk operations that took long."),
 	}
 	m.registry.MustRegister(m.requestSeconds, m.requestBytes, m.responseBytes, m.connections, m.connectionsOpened,
-		m.connectionsRefused, m.connectionsAborted,
+		m.connectionsRefused, m.connectionsAborted, m.diskStalls,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

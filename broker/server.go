@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -98,6 +99,13 @@ func (s *server) listen(name, address string, controller, raft bool) (*listener,
 	s.listeners = append(s.listeners, l)
 	s.mu.Unlock()
 	return l, nil
+}
+
+// bound returns the listeners in the order they were bound. The caller owns the slice.
+func (s *server) bound() []*listener {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.listeners)
 }
 
 // port is the bound port.
