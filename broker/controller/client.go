@@ -164,10 +164,12 @@ func (c *Client) Register(ctx context.Context) (Registration, error) {
 			}
 			err = kerr.ErrorForCode(r.ErrorCode)
 		}
-		if last == nil || last.Error() != err.Error() {
-			c.log.Info("registration with the controller not done yet", zap.Error(err))
+		if ctx.Err() == nil || last == nil {
+			if last == nil || last.Error() != err.Error() {
+				c.log.Info("registration with the controller not done yet", zap.Error(err))
+			}
+			last = err
 		}
-		last = err
 		if err := c.pause(ctx, retryBackoff); err != nil {
 			return Registration{}, fmt.Errorf("register: %w: last attempt: %w", err, last)
 		}
@@ -257,13 +259,17 @@ func (c *Client) Forward(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 
 // retry sends the request until a controller answers it as the active one.
 func (c *Client) retry(ctx context.Context, ch *channel, req kmsg.Request) (kmsg.Response, error) {
+	var last error // of the last attempt that ctx did not cut short
 	for {
 		resp, err := ch.do(ctx, req, requestWithin)
 		if err == nil {
 			return resp, nil
 		}
-		if waitErr := c.pause(ctx, retryBackoff); waitErr != nil {
-			return nil, fmt.Errorf("%s: %w: last attempt: %w", kmsg.NameForKey(req.Key()), waitErr, err)
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		if err := c.pause(ctx, retryBackoff); err != nil {
+			return nil, fmt.Errorf("%s: %w: last attempt: %w", kmsg.NameForKey(req.Key()), err, last)
 		}
 	}
 }

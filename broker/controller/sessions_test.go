@@ -1,0 +1,212 @@
+package controller
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"cairn/internal/ids"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// inBubble runs a test of one quorum in fake time.
+func inBubble(t *testing.T, controllers int, f func(t *testing.T, q *quorum)) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuorum(t, controllers, nil)
+		defer q.close()
+		q.elect(0)
+		f(t, q)
+	})
+}
+
+// sleep lets fake time pass and all that follows from it happen.
+func sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (q *quorum) wantFenced(n ids.NodeID, want bool, when string) {
+	q.t.Helper()
+	if got := q.image().Brokers[n].Fenced; got != want {
+		q.t.Errorf("%s: fenced %v, want %v", when, got, want)
+	}
+}
+
+func TestSilentBrokerIsFencedAfterTheSessionTimeout(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		defer conn.Close()
+		q.brokers(conn, 2)
+		epoch := q.image().Brokers[2].Epoch
+		sleep(5 * time.Second)
+		beat(t, conn, 2, epoch)
+		sleep(9*time.Second - time.Millisecond)
+		q.wantFenced(2, false, "just before the session's end")
+		sleep(time.Millisecond)
+		q.wantFenced(2, true, "at the session's end")
+		if r := beat(t, conn, 2, epoch); r.IsFenced {
+			t.Error("the next heartbeat does not unfence")
+		}
+		q.wantFenced(2, false, "after another heartbeat")
+	})
+}
+
+func TestBrokerWithoutConnectionIsFencedAfterTheGrace(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, q *quorum) {
+		ctl := q.nodes[0].ctl
+		conn := ctl.NewConn()
+		q.brokers(conn, 2)
+		epoch := q.image().Brokers[2].Epoch
+
+		conn.Close()
+		sleep(400 * time.Millisecond)
+		conn = ctl.NewConn()
+		beat(t, conn, 2, epoch)
+		sleep(2 * time.Second)
+		q.wantFenced(2, false, "back within the grace")
+
+		second := ctl.NewConn()
+		beat(t, second, 2, epoch)
+		conn.Close()
+		sleep(2 * time.Second)
+		q.wantFenced(2, false, "one of two connections gone")
+		second.Close()
+		second.Close() // idempotent
+		sleep(499 * time.Millisecond)
+		q.wantFenced(2, false, "within the grace")
+		sleep(time.Millisecond)
+		q.wantFenced(2, true, "after the grace")
+	})
+}
+
+func TestBrokerThatShutsDownIsFencedWhenItsConnectionEnds(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		q.brokers(conn, 2)
+		req := heartbeatRequest(2, q.image().Brokers[2].Epoch)
+		req.WantShutdown = true
+		r := conn.Handle(t.Context(), req).(*kmsg.BrokerHeartbeatResponse)
+		if r.ErrorCode != 0 || !r.ShouldShutdown || r.IsFenced {
+			t.Errorf("shutdown of a broker that leads nothing: %+v", r)
+		}
+		conn.Close()
+		synctest.Wait()
+		q.wantFenced(2, true, "at once")
+	})
+}
+
+func TestNewControllerGivesAFullSession(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		q.brokers(conn, 2)
+		sleep(8 * time.Second)
+		q.elect(1)
+		conn.Close() // the old controller's business no more
+		sleep(9*time.Second - 2*time.Millisecond)
+		q.wantFenced(2, false, "within a session from the election")
+		sleep(2 * time.Millisecond)
+		q.wantFenced(2, true, "after it")
+	})
+}
+
+func TestFencingIsRetriedUntilItIsCommitted(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		defer conn.Close()
+		q.brokers(conn, 2)
+		stuck := make(chan struct{})
+		q.mu.Lock()
+		q.stuck = stuck
+		q.mu.Unlock()
+		sleep(20 * time.Second)
+		q.wantFenced(2, false, "nothing can be committed")
+		q.mu.Lock()
+		q.stuck = nil
+		q.mu.Unlock()
+		close(stuck)
+		sleep(time.Second)
+		q.wantFenced(2, true, "once it can")
+	})
+}
+
+func TestHeartbeatCodes(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		defer conn.Close()
+		q.brokers(conn, 2)
+		epoch := q.image().Brokers[2].Epoch
+		passive := q.nodes[1].ctl.NewConn()
+		for _, tt := range []struct {
+			name string
+			conn *Conn
+			node ids.NodeID
+			at   int64
+			want int16
+		}{
+			{"passive controller", passive, 2, epoch, kerr.NotController.Code},
+			{"unknown broker", conn, 9, epoch, kerr.BrokerIDNotRegistered.Code},
+			{"older registration", conn, 2, epoch - 1, kerr.StaleBrokerEpoch.Code},
+		} {
+			r := tt.conn.Handle(t.Context(), heartbeatRequest(tt.node, tt.at)).(*kmsg.BrokerHeartbeatResponse)
+			if r.ErrorCode != tt.want || !r.IsFenced {
+				t.Errorf("%s: %+v, want code %d", tt.name, r, tt.want)
+			}
+		}
+		req := heartbeatRequest(2, epoch)
+		req.WantFence = true
+		if r := conn.Handle(t.Context(), req).(*kmsg.BrokerHeartbeatResponse); !r.IsFenced || r.ErrorCode != 0 {
+			t.Errorf("broker that wants to be fenced: %+v", r)
+		}
+		req.WantFence, req.CurrentMetadataOffset = false, epoch-1
+		if r := conn.Handle(t.Context(), req).(*kmsg.BrokerHeartbeatResponse); !r.IsFenced || r.IsCaughtUp {
+			t.Errorf("broker that has not caught up: %+v", r)
+		}
+	})
+}
+
+func TestRegistrationCodes(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		q.brokers(conn, 2, 7)
+		register := func(c *Conn, incarnation byte, edit func(*kmsg.BrokerRegistrationRequest)) int16 {
+			t.Helper()
+			req := registrationRequest(7, incarnation)
+			if edit != nil {
+				edit(req)
+			}
+			r := c.Handle(t.Context(), req).(*kmsg.BrokerRegistrationResponse)
+			if (r.ErrorCode == 0) == (r.BrokerEpoch <= 0) {
+				t.Errorf("code %d with epoch %d", r.ErrorCode, r.BrokerEpoch)
+			}
+			return r.ErrorCode
+		}
+		second := q.nodes[0].ctl.NewConn()
+		for name, tt := range map[string]struct{ got, want int16 }{
+			"passive controller": {register(q.nodes[1].ctl.NewConn(), 2, nil), kerr.NotController.Code},
+			"other cluster":      {register(second, 2, func(r *kmsg.BrokerRegistrationRequest) { r.ClusterID = "x" }), kerr.InconsistentClusterID.Code},
+			"no listener":        {register(second, 2, func(r *kmsg.BrokerRegistrationRequest) { r.Listeners = nil }), kerr.InvalidRegistration.Code},
+			"same process":       {register(second, 1, func(r *kmsg.BrokerRegistrationRequest) { r.ClusterID = q.image().ClusterID }), 0},
+			"second process":     {register(second, 2, nil), kerr.DuplicateBrokerRegistration.Code},
+		} {
+			if tt.got != tt.want {
+				t.Errorf("%s: code %d, want %d", name, tt.got, tt.want)
+			}
+		}
+		conn.Close()
+		second.Close()
+		third := q.nodes[0].ctl.NewConn()
+		defer third.Close()
+		if code := register(third, 3, nil); code != 0 {
+			t.Errorf("process that follows one whose connections are gone: code %d", code)
+		}
+		if q.members[firstReplica] != 7 || len(q.members) != 1 {
+			t.Errorf("metadata members %v, want broker 7 once and no voter", q.members)
+		}
+		wiped := func(r *kmsg.BrokerRegistrationRequest) { r.LogDirs = [][16]byte{testID(99)} }
+		if code := register(third, 4, wiped); code != 0 || q.members[firstReplica+1] != 7 || len(q.members) != 1 {
+			t.Errorf("broker with another data directory: code %d, members %v", code, q.members)
+		}
+	})
+}
