@@ -154,14 +154,14 @@ func (s *fetchSession) advance(req *kmsg.FetchRequest) ([]fetchWant, error) {
 		return nil, errSessionEpoch
 	}
 	s.epoch = nextSessionEpoch(s.epoch)
+	for _, w := range wantsOf(req) {
+		s.wantLocked(w)
+	}
 	for i := range req.ForgottenTopics {
 		t := &req.ForgottenTopics[i]
 		for _, index := range t.Partitions {
 			s.forgetLocked(keyOf(req.Version, t.Topic, t.TopicID, index))
 		}
-	}
-	for _, w := range wantsOf(req) {
-		s.wantLocked(w)
 	}
 	if len(s.partitions) > maxSessionPartitions {
 		return nil, errSessionNotFound
