@@ -98,7 +98,7 @@ type fetchEncoder struct {
 }
 
 // newFetchEncoder sizes the buffers such that ordinary responses need no second allocation of each.
-func newFetchEncoder(h Header, r *FetchResponse) *fetchEncoder {
+func newFetchEncoder(h Header, r *FetchResponse) fetchEncoder {
 	size, parts := 64, 1
 	for i := range r.Topics {
 		t := &r.Topics[i]
@@ -111,7 +111,7 @@ func newFetchEncoder(h Header, r *FetchResponse) *fetchEncoder {
 			}
 		}
 	}
-	return &fetchEncoder{version: h.Version, flexible: h.Version >= 12, b: make([]byte, 0, size), out: make(net.Buffers, 0, parts)}
+	return fetchEncoder{version: h.Version, flexible: h.Version >= 12, b: make([]byte, 0, size), out: make(net.Buffers, 0, parts)}
 }
 
 func (e *fetchEncoder) topic(t *FetchTopic) {
