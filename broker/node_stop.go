@@ -157,11 +157,11 @@ func (n *Node) closeAll() error {
 		replicas.stop()
 		<-replicas.done
 	}
+	if n.quorum != nil { // before the client, whose end it would take for a broker's death
+		n.quorum.Close()
+	}
 	if client != nil {
 		client.Close()
-	}
-	if n.quorum != nil {
-		n.quorum.Close()
 	}
 	if meta != nil {
 		errs = append(errs, meta.Stop(ctx))
