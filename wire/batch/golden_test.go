@@ -244,3 +244,57 @@ func TestBuilderAgreesWithKgo(t *testing.T) {
 		t.Errorf("built\n%x\nwant\n%x", got, want)
 	}
 }
+
+// A client reads what we compress.
+func TestKgoReadsRecompressedBatches(t *testing.T) {
+	for target := batch.CodecNone; target <= batch.CodecZstd; target++ {
+		t.Run(target.String(), func(t *testing.T) {
+			r := goldenRules()
+			r.TargetCodec = target
+			if target == batch.CodecGzip { // from another codec, so that it is written anew
+				r.Levels.Gzip = 9
+			}
+			source := "kgo-gzip"
+			if target == batch.CodecGzip {
+				source = "kgo-none"
+			}
+			res, err := batch.Validate(goldenFiles(t)[source], r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := capture.Listen("127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.FetchRecords = res.Batch
+			consumeGolden(t, b.Addr().String())
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func consumeGolden(t *testing.T, addr string) {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"golden": {0: kgo.NewOffset().At(0)}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	fetches := cl.PollFetches(ctx)
+	if err := fetches.Err(); err != nil {
+		t.Fatal(err)
+	}
+	recs := fetches.Records()
+	if len(recs) != goldenRecords {
+		t.Fatalf("%d records", len(recs))
+	}
+	for i, r := range recs {
+		want := goldenKgo(i)
+		if !sameBytes(r.Key, want.Key) || !sameBytes(r.Value, want.Value) || !r.Timestamp.Equal(want.Timestamp) || len(r.Headers) != len(want.Headers) {
+			t.Fatalf("record %d: %+v", i, r)
+		}
+	}
+}
