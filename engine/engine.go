@@ -35,8 +35,8 @@ type Engine struct {
 	mu       sync.RWMutex // guards what follows; held for map access only
 	logs     map[ids.PartitionID]*Log
 	shards   map[replicaID]*shard
-	byShard  map[ids.ShardID]*shard      // the one loaded last of each
-	expected map[replicaID]snapshotStart // of snapshots on their way, see ExpectSnapshot
+	byShard  map[ids.ShardID]*shard        // the one loaded last of each
+	expected map[replicaID][]snapshotStart // of snapshots on their way, see ExpectSnapshot
 }
 
 // ErrClosed is returned by calls on a closed engine.
@@ -66,7 +66,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		soft = &softSyncFS{FS: fs}
 		fs = soft
 	}
-	cfg.FS = fs
+	cfg.FS = markerFS{fs}
 	o := pebbleOptions(cfg)
 	defer o.Cache.Unref()
 	o.ReadOnly = readOnly
@@ -87,7 +87,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		logs:           make(map[ids.PartitionID]*Log),
 		shards:         make(map[replicaID]*shard),
 		byShard:        make(map[ids.ShardID]*shard),
-		expected:       make(map[replicaID]snapshotStart),
+		expected:       make(map[replicaID][]snapshotStart),
 	}
 	e.savers.New = func() any { return new(saver) }
 	e.tails.budget = max(0, cfg.TailBytes)

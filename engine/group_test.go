@@ -128,7 +128,9 @@ func (g *group) logStart(o ids.Offset) pb.Entry {
 }
 
 // data is a batch of n records with the given bytes of value each; every record's timestamp is 1 ms later.
-func (g *group) data(n, valueBytes int) pb.Entry { return g.entry(g.proposal(g.batch(n, valueBytes, nil))) }
+func (g *group) data(n, valueBytes int) pb.Entry {
+	return g.entry(g.proposal(g.batch(n, valueBytes, nil)))
+}
 
 // proposal puts the leader's header over a batch.
 func (g *group) proposal(b []byte) []byte {
@@ -258,7 +260,7 @@ func sameImage(t testing.TB, got, want image) {
 	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
 	for i := range g.NumField() {
 		if !reflect.DeepEqual(g.Field(i).Interface(), w.Field(i).Interface()) {
-			t.Errorf("%s:\n got %v\nwant %v", g.Type().Field(i).Name, g.Field(i), w.Field(i))
+			t.Errorf("%s:\n got %.2000s\nwant %.2000s", g.Type().Field(i).Name, fmt.Sprint(g.Field(i)), fmt.Sprint(w.Field(i)))
 		}
 	}
 }

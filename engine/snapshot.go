@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
@@ -59,7 +60,8 @@ func (l *Log) EncodeStartPoint() (StartPoint, []byte, bool) {
 
 // ExpectSnapshot tells what the log is at the start point at which a snapshot, on its way to the replica, stands;
 // start is from EncodeStartPoint of the sender. The transport calls it when it receives the snapshot's first frame,
-// before Raft saves it. The newest call counts.
+// before Raft saves it. A second stream may be announced while the first waits for its save, so the newest few are
+// kept, by index.
 func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, start []byte) error {
 	at, err := decodeSnapshotStart(start)
 	if err != nil {
@@ -67,19 +69,27 @@ func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, start []byte) er
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.expected[replicaID{s, r}] = at
+	id := replicaID{s, r}
+	known := slices.DeleteFunc(e.expected[id], func(k snapshotStart) bool { return k.Index == at.Index })
+	known = known[max(0, len(known)-expectedMax+1):]
+	e.expected[id] = append(known, at)
 	return nil
 }
+
+// expectedMax bounds the start points that are remembered for one replica.
+const expectedMax = 4
 
 // takeExpected panics without an expectation: the next offset would be unknown.
 func (e *Engine) takeExpected(id replicaID, ss *pb.Snapshot) snapshotStart {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at, ok := e.expected[id]
-	if !ok || at.Index != ids.RaftIndex(ss.Index) {
-		panic(fmt.Sprintf("BUG: shard %d replica %d installs a snapshot at index %d, expected one at %d", id.Shard, id.Replica, ss.Index, at.Index))
+	known := e.expected[id]
+	i := slices.IndexFunc(known, func(k snapshotStart) bool { return k.Index == ids.RaftIndex(ss.Index) })
+	if i < 0 {
+		panic(fmt.Sprintf("BUG: shard %d replica %d installs a snapshot at index %d, none of the %d expected ones", id.Shard, id.Replica, ss.Index, len(known)))
 	}
-	delete(e.expected, id)
+	at := known[i]
+	e.expected[id] = slices.DeleteFunc(known, func(k snapshotStart) bool { return k.Index <= at.Index })
 	at.Term, at.Membership = ids.Term(ss.Term), ss.Membership
 	return at
 }
