@@ -124,7 +124,6 @@ var storageErrors = []errorRow{
 // otherErrors come from the controller's client, configs and requests.
 var otherErrors = []errorRow{
 	{controller.ErrClosed, kerr.NotController},
-	{controller.ErrNotLeader, kerr.NotController},
 	{controller.ErrSuperseded, kerr.FencedLeaderEpoch},
 	{controller.ErrRejected, kerr.StaleBrokerEpoch},
 	{topicconfig.ErrUnknown, kerr.InvalidConfig},

@@ -101,10 +101,10 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Group is the metadata group's Raft replica on this node, as the Controller uses it.
+// Group is the metadata group's replica on this node, as the Controller uses it: a raftgroup.MachineGroup.
 type Group interface {
-	// Propose returns the entry's index and what Store.Apply made of it, once it is applied here. Any error but one that
-	// wraps raftgroup.ErrNotLeader leaves the outcome unknown.
+	// Propose returns the entry's index and what Store.Apply made of it, once it is applied here. Any error but
+	// raftgroup's ErrNotLeader and ErrClosed leaves the outcome unknown.
 	Propose(ctx context.Context, cmd []byte) (index uint64, result []byte, err error)
 	// AddNonVoting adds a replica that receives the log; nil if it is a member already.
 	AddNonVoting(ctx context.Context, replica ids.ReplicaID, node ids.NodeID) error

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cairn/internal/ids"
+	"cairn/raftgroup"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"go.uber.org/zap"
@@ -171,9 +172,6 @@ func (c *Controller) claim(ctx context.Context, term ids.Term) error {
 	return nil
 }
 
-// ErrNotLeader stands in for raftgroup's.
-var ErrNotLeader = errors.New("not the leader")
-
 // The errors of propose. An unknown outcome must not be answered as a failure.
 var (
 	errNotActive = errors.New("this node is not the active controller")
@@ -201,7 +199,7 @@ func (c *Controller) proposeIn(ctx context.Context, term ids.Term, cmd Command) 
 	}
 	_, raw, err := group.Propose(ctx, EncodeCommand(Proposal{term, cmd}))
 	switch {
-	case errors.Is(err, ErrNotLeader):
+	case errors.Is(err, raftgroup.ErrNotLeader), errors.Is(err, raftgroup.ErrClosed):
 		return Result{}, fmt.Errorf("%w: %w", errNotActive, err)
 	case err != nil:
 		return Result{}, fmt.Errorf("%s: %w: %w", cmd.kind(), errUnknown, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cairn/internal/ids"
+	"cairn/raftgroup"
 	"cairn/wire"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -133,7 +134,7 @@ func (n *quorumNode) Propose(ctx context.Context, cmd []byte) (uint64, []byte, e
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.leader != n {
-		return 0, nil, ErrNotLeader
+		return 0, nil, raftgroup.ErrNotLeader
 	}
 	q.index += 2 // as if Raft had entries of its own in between
 	var result []byte
