@@ -118,6 +118,7 @@ type conn struct {
 	wake chan struct{} // capacity 1: the head of pending is done, or closed
 	room chan struct{} // capacity 1: pending or unsent shrank, or closed
 
+	raft   atomic.Bool // Raft's transport has taken the connection over
 	closed atomic.Bool
 	mu     sync.Mutex
 	// pending has the unanswered requests in arrival order. guarded by mu
@@ -213,6 +214,10 @@ func (c *conn) maybeServeRaft() error {
 	}
 	if err := c.nc.SetDeadline(time.Time{}); err != nil {
 		return err
+	}
+	c.raft.Store(true)
+	if c.server.draining.Load() { // drain may have looked just before
+		return errDraining
 	}
 	if err := c.server.serveRaft(c.nc, c.br); err != nil {
 		return fmt.Errorf("raft connection: %w", err)

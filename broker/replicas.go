@@ -57,7 +57,6 @@ type replicaManager struct {
 	queue  []*replicaSlot                       // guarded by mu; slots that wait for a transition worker
 	busy   int                                  // guarded by mu; transition workers
 	closed bool                                 // guarded by mu; nothing is started any more
-	nodes  []ids.NodeID                         // guarded by mu; the watched peers
 	listed bool                                 // guarded by mu; what was stored at the start has its slots
 	opens  map[*partition]*controller.Partition // guarded by mu; reigns to begin
 
@@ -185,7 +184,6 @@ func (m *replicaManager) runFailOver(ctx context.Context) {
 
 // reconcile brings what is hosted in line with the image.
 func (m *replicaManager) reconcile(img *controller.Image) {
-	m.watchPeers(img)
 	wanted := map[ids.PartitionID]bool{}
 	for _, t := range img.Topics {
 		layers := m.layers(img, t.Name)
@@ -232,23 +230,6 @@ func (m *replicaManager) applySettings(p *partition, settings *topicSettings, la
 	}
 	p.settings.Store(settings)
 	return settings
-}
-
-// watchPeers has the Raft host watch the other brokers.
-func (m *replicaManager) watchPeers(img *controller.Image) {
-	var nodes []ids.NodeID
-	for _, b := range img.BrokerList() {
-		if b.ID != m.cfg.NodeID {
-			nodes = append(nodes, b.ID)
-		}
-	}
-	m.mu.Lock()
-	same := slices.Equal(nodes, m.nodes)
-	m.nodes = nodes
-	m.mu.Unlock()
-	if !same {
-		m.cfg.Host.WatchPeers(nodes)
-	}
 }
 
 // show makes a started partition visible to handlers.

@@ -227,11 +227,19 @@ func (s *server) drain(ctx context.Context) {
 	if s.draining.CompareAndSwap(false, true) {
 		close(s.stopping)
 	}
+	var raft []*conn
 	for c := range s.conns {
+		if c.raft.Load() {
+			raft = append(raft, c)
+			continue
+		}
 		_ = c.nc.SetReadDeadline(time.Now())
 		signal(c.room)
 	}
 	s.mu.Unlock()
+	for _, c := range raft { // they never end by themselves
+		c.close(errDraining)
+	}
 
 	done := make(chan struct{})
 	go func() { s.wg.Wait(); close(done) }()
