@@ -208,18 +208,19 @@ func (n *testNode) stop() {
 
 // recorder is a group's Events: it keeps what the tests ask for.
 type recorder struct {
-	mu        sync.Mutex
-	leaders   []leadership
-	saved     ids.RaftIndex
-	savedNext ids.Offset
-	void      int
-	committed ids.RaftIndex
-	progress  map[ids.ReplicaID]ids.RaftIndex
-	truncated int
-	logStart  ids.Offset
-	savedAt   map[uint64]time.Time // by ordinal
-	onSaved   func(engine.SavedEntry)
-	onCommit  func(ids.RaftIndex)
+	mu         sync.Mutex
+	leaders    []leadership
+	saved      ids.RaftIndex
+	savedNext  ids.Offset
+	void       int
+	committed  ids.RaftIndex
+	progress   map[ids.ReplicaID]ids.RaftIndex
+	truncated  int
+	logStart   ids.Offset
+	savedAt    map[uint64]time.Time // by ordinal
+	onSaved    func(engine.SavedEntry)
+	onCommit   func(ids.RaftIndex)
+	onProgress func(from ids.ReplicaID, index ids.RaftIndex)
 }
 
 func (r *recorder) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
@@ -268,6 +269,9 @@ func (r *recorder) Progress(from ids.ReplicaID, index ids.RaftIndex, _ ids.Term)
 		r.progress = map[ids.ReplicaID]ids.RaftIndex{}
 	}
 	r.progress[from] = max(r.progress[from], index)
+	if r.onProgress != nil {
+		r.onProgress(from, index)
+	}
 }
 
 func (r *recorder) LogStart(o ids.Offset) {

@@ -142,6 +142,16 @@ func (h *Host) campaign(lr *localReplica) {
 	})
 }
 
+// takeOver makes the replica stand for election because the leader asks for it. False when the leader is of a past term.
+func (h *Host) takeOver(lr *localReplica, leader leadership) bool {
+	if leader.term < lr.leader.Load().term {
+		return false
+	}
+	now := time.Now()
+	h.elections.add(lr, &campaign{from: leader, next: now, retry: skippedRetry, deadline: now.Add(time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval / 2)})
+	return true
+}
+
 // FailOver makes the local voters of all groups that node led campaign, and returns their number. The survivors of a group take turns:
 // the first of them at once, each further one a little later if there is no leader by then. Which one is first differs from group to
 // group, so that the leaderships of a dead node are spread.

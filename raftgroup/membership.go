@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	requestTimeout = 10 * time.Second // of requests whose ctx has no deadline
-	attemptTimeout = 2 * time.Second  // of one attempt; a request that reached no leader is lost
+	requestTimeout = 10 * time.Second       // of requests whose ctx has no deadline
+	attemptTimeout = 2 * time.Second        // of one attempt at a change; a request that reached no leader is lost
+	firstRead      = 250 * time.Millisecond // of the first attempt at a read; each further one gets twice as long, to lastRead
+	lastRead       = 4 * time.Second
 	attemptPause   = 10 * time.Millisecond
 )
 
@@ -31,12 +33,12 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, requestTimeout)
 }
 
-// attempts calls f until it succeeds, fails for good, or ctx ends. Each attempt has its own deadline.
+// attempts calls f, a read, until it succeeds, fails for good, or ctx ends. Each attempt has its own deadline.
 func attempts(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	for {
-		one, cancelOne := context.WithTimeout(ctx, attemptTimeout)
+	for limit := firstRead; ; limit = min(2*limit, lastRead) {
+		one, cancelOne := context.WithTimeout(ctx, limit)
 		err := f(one)
 		cancelOne()
 		if err == nil || !dragonboat.IsTempError(err) || errors.Is(err, dragonboat.ErrClosed) || errors.Is(err, dragonboat.ErrShardClosed) {

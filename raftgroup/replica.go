@@ -180,14 +180,7 @@ func (h *Host) inbound(reqs []raftpb.Message) []raftpb.Message {
 	copied := false
 	for i := range reqs {
 		m := &reqs[i]
-		drop := h.cfg.Faults.DropMessage != nil &&
-			h.cfg.Faults.DropMessage(ids.ShardID(m.ShardID), ids.ReplicaID(m.From), ids.ReplicaID(m.To), m.Type.String())
-		var before, after bool
-		if !drop && m.Type == raftpb.ReplicateResp && !m.Reject {
-			if lr := h.replica(ids.ShardID(m.ShardID)); lr != nil && lr.self == ids.ReplicaID(m.To) {
-				before, after = lr.observeAnswer(m, h.cfg.Engine.DurableIndex(lr.shard))
-			}
-		}
+		drop, before, after := h.observe(m)
 		if !copied && !drop && !before && !after {
 			continue
 		}
@@ -206,4 +199,26 @@ func (h *Host) inbound(reqs []raftpb.Message) []raftpb.Message {
 		}
 	}
 	return out
+}
+
+// observe decides what becomes of one received message: dropped, or accompanied by a heartbeat answer before or after it.
+func (h *Host) observe(m *raftpb.Message) (drop, before, after bool) {
+	if f := h.cfg.Faults.DropMessage; f != nil && f(ids.ShardID(m.ShardID), ids.ReplicaID(m.From), ids.ReplicaID(m.To), m.Type.String()) {
+		return true, false, false
+	}
+	answer := m.Type == raftpb.ReplicateResp && !m.Reject
+	if !answer && m.Type != raftpb.TimeoutNow {
+		return false, false, false
+	}
+	lr := h.replica(ids.ShardID(m.ShardID))
+	if lr == nil || lr.self != ids.ReplicaID(m.To) {
+		return false, false, false
+	}
+	if answer {
+		before, after = lr.observeAnswer(m, h.cfg.Engine.DurableIndex(lr.shard))
+		return false, before, after
+	}
+	// The leader hands over. Raft ignores it while a committed entry waits to be applied, and the leader would then refuse proposals
+	// for an election timeout; so it is repeated here until it has had its effect.
+	return h.takeOver(lr, leadership{ids.ReplicaID(m.From), ids.Term(m.Term)}), false, false
 }

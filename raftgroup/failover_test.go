@@ -1,0 +1,178 @@
+package raftgroup
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"cairn/internal/ids"
+)
+
+func TestPeersNoticeADeathAndFailOverAllGroups(t *testing.T) {
+	const groups = 120
+	c := newCluster(t)
+	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, nodeOptions{})
+	var of [groups][]*member
+	for p := range groups {
+		of[p] = threeWay(p+1, a, b, d)
+		of[p][0].Campaign()
+	}
+	for p := range groups {
+		eventually(t, "node 1 leads and all know", func() bool {
+			for _, m := range of[p] {
+				if l, _, _ := m.Leader(); l != 1 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	for _, n := range []*testNode{a, b, d} {
+		n.host.WatchPeers([]ids.NodeID{1, 2, 3})
+	}
+	eventually(t, "all peers are up", func() bool { return a.noted(&a.ups) == 2 && b.noted(&b.ups) == 2 && d.noted(&d.ups) == 2 })
+
+	died := time.Now()
+	a.isolate()
+	eventually(t, "both survivors notice", func() bool { return b.noted(&b.downs) == 1 && d.noted(&d.downs) == 1 })
+	noticed := time.Since(died)
+	nb, nd := b.host.FailOver(1), d.host.FailOver(1)
+	if nb != groups || nd != groups {
+		t.Errorf("%d and %d groups campaign", nb, nd)
+	}
+	led := func(p int) bool {
+		_, second := of[p][1].leads()
+		_, third := of[p][2].leads()
+		return second || third
+	}
+	for p := range groups {
+		eventually(t, "group is led again", func() bool { return led(p) })
+	}
+	took := time.Since(died)
+	second := 0
+	for p := range groups {
+		if _, ok := of[p][1].leads(); ok {
+			second++
+		}
+	}
+	t.Logf("death noticed after %v, %d groups led again after %v, node 2 leads %d", noticed, groups, took, second)
+	if took > time.Second {
+		t.Errorf("failover took %v", took)
+	}
+	if second < groups/4 || second > groups*3/4 {
+		t.Errorf("node 2 leads %d of %d groups: the load of a dead node is not spread", second, groups)
+	}
+}
+
+func TestFalseAlarmElectsNobody(t *testing.T) {
+	c := newCluster(t)
+	a, b := c.start(1, nodeOptions{}), c.start(2, nodeOptions{})
+	d := c.start(3, nodeOptions{})
+	ms := threeWay(1, a, b, d)
+	w := ms[0].lead(t)
+	w.settled()
+	if n := b.host.FailOver(3); n != 0 {
+		t.Fatalf("%d groups campaign although their leader is elsewhere", n)
+	}
+	if n := a.host.FailOver(1); n != 0 {
+		t.Fatalf("%d groups of this very node campaign", n)
+	}
+}
+
+func TestRestartedPeerIsReportedDownAndUp(t *testing.T) {
+	c := newCluster(t)
+	a, b := c.start(1, nodeOptions{}), c.start(2, nodeOptions{})
+	a.host.WatchPeers([]ids.NodeID{2})
+	eventually(t, "peer is up", func() bool { return a.noted(&a.ups) == 1 })
+	b.stop()
+	eventually(t, "peer is down", func() bool { return a.noted(&a.downs) == 1 })
+	if _, err := a.host.transport.GetConnection(testContext(t), "node-2"); err == nil {
+		t.Fatal("connected to a peer that is down")
+	}
+	c.start(2, nodeOptions{})
+	eventually(t, "peer is up again", func() bool { return a.noted(&a.ups) == 2 })
+	if n := a.noted(&a.downs); n != 1 {
+		t.Fatalf("peer was reported down %d times", n)
+	}
+	a.host.WatchPeers(nil)
+}
+
+func TestFrozenPeerIsReportedDown(t *testing.T) {
+	c := newCluster(t)
+	frost := newFrost()
+	a := c.start(1, nodeOptions{})
+	c.start(2, nodeOptions{wrap: frost.wrap})
+	a.host.WatchPeers([]ids.NodeID{2})
+	eventually(t, "peer is up", func() bool { return a.noted(&a.ups) == 1 })
+	frost.freeze()
+	begin := time.Now()
+	eventually(t, "peer is down", func() bool { return a.noted(&a.downs) == 1 })
+	if took := time.Since(begin); took < 300*time.Millisecond || took > 5*time.Second {
+		t.Errorf("reported after %v, want about 500 ms", took)
+	}
+	frost.thaw()
+	eventually(t, "peer is up again", func() bool { return a.noted(&a.ups) == 2 })
+}
+
+func TestTransferUnderLoadLosesNothingThatWasSaved(t *testing.T) {
+	c := newCluster(t)
+	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, nodeOptions{})
+	ms := threeWay(1, a, b, d)
+	ctx := testContext(t)
+	var accepted, refused, dropped int
+	var slowest time.Duration
+	leader := 0
+	w := ms[leader].lead(t)
+	for range 4 {
+		var tickets []*Ticket
+		next := (leader + 1) % 3
+		begin := time.Now()
+		for i := 0; ; i++ {
+			if i == 200 {
+				begin = time.Now()
+				if err := ms[leader].TransferLeadership(ids.ReplicaID(next + 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tk, err := w.propose(ctx, w.data(2000))
+			if errors.Is(err, ErrNotLeader) {
+				refused++
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			tickets = append(tickets, tk)
+		}
+		accepted += len(tickets)
+		eventually(t, "leadership has moved", func() bool { _, ok := ms[next].leads(); return ok })
+		slowest = max(slowest, time.Since(begin))
+		nw := ms[next].lead(t)
+		nw.settled()
+		sameLog(t, ms[0], ms[1])
+		sameLog(t, ms[0], ms[2])
+		eventually(t, "the past leader holds no bytes in flight", func() bool {
+			_ = ms[leader].Drained(ctx)
+			return ms[leader].InflightBytes() == 0
+		})
+		for _, tk := range tickets {
+			if tk.Dropped() {
+				dropped++
+			}
+		}
+		leader, w = next, nw
+	}
+	t.Logf("%d proposals accepted, %d refused, %d of the accepted dropped, slowest transfer %v", accepted, refused, dropped, slowest)
+	if dropped == 0 {
+		t.Error("nothing was dropped: the transfers hit no load")
+	}
+	data := 0
+	for _, r := range ms[0].rows(t) {
+		if r.kind.String() == "data" {
+			data++
+		}
+	}
+	if end := int(ms[0].Log().End()); end != data || end > accepted {
+		t.Errorf("log ends at %d, holds %d batches, %d were accepted", end, data, accepted)
+	}
+}
