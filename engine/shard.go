@@ -88,11 +88,11 @@ func (e *Engine) entryAt(sh *shard, index ids.RaftIndex) (recentEntry, error) {
 		r, ok = recentEntry{term: sh.start.Term, next: sh.start.Next}, true
 	}
 	sh.mu.RUnlock()
-	if ok {
+	if ok && index >= start {
 		return r, nil
 	}
 	if index < start || index > last {
-		return r, fmt.Errorf("%w: %d, stored are %d to %d", ErrNoEntry, index, start+1, last)
+		return recentEntry{}, fmt.Errorf("%w: %d, stored are %d to %d", ErrNoEntry, index, start+1, last)
 	}
 	var row EntryRow
 	err := e.readEntryRow(sh.id, index, &row)

@@ -24,8 +24,9 @@ type snapshotStart struct {
 	epochs []EpochStart
 }
 
-func (s *snapshotStart) appendTo(dst []byte) []byte {
-	dst = appendEpochs(append(dst, rowVersion), s.epochs, true)
+// encode is the form that travels.
+func (s *snapshotStart) encode() []byte {
+	dst := appendEpochs([]byte{rowVersion}, s.epochs, true)
 	return s.StartPoint.appendTo(dst)
 }
 
@@ -55,7 +56,7 @@ func (l *Log) EncodeStartPoint() (StartPoint, []byte, bool) {
 			s.epochs = append(s.epochs, e)
 		}
 	}
-	return s.StartPoint, s.appendTo(nil), true
+	return s.StartPoint, s.encode(), true
 }
 
 // ExpectSnapshot tells what the log is at the start point at which a snapshot, on its way to the replica, stands;
@@ -110,7 +111,7 @@ func (s *saver) install(p *pendingSave, ss *pb.Snapshot) error {
 	}
 	lo, hi := replicaEntryBounds(sh.id.Shard, sh.id.Replica)
 	deleteRange(s.batch, lo, hi)
-	set(s.batch, appendReplicaKey(nil, rowStart, sh.id.Shard, sh.id.Replica), at.appendTo(nil))
+	set(s.batch, appendReplicaKey(nil, rowStart, sh.id.Shard, sh.id.Replica), at.StartPoint.appendTo(nil))
 	p.installed = &at.StartPoint
 	p.state, p.last, p.lastTerm = at.LogState, at.Index, at.Term
 	return nil
