@@ -130,7 +130,8 @@ func (d configDescriber) broker() []kmsg.DescribeConfigsResponseResourceConfig {
 	return configs
 }
 
-// property describes one broker property from its dynamic, cluster-wide and static values.
+// property describes one broker property from its dynamic, cluster-wide and static values. Without static ones, neither
+// they nor the default are shown: the answer is about the cluster then, not about this broker.
 func (d configDescriber) property(p property, own, cluster, static map[string]string) kmsg.DescribeConfigsResponseResourceConfig {
 	c := kmsg.NewDescribeConfigsResponseResourceConfig()
 	c.Name, c.ConfigType = p.Name, kmsg.ConfigType(p.Type)
@@ -157,6 +158,9 @@ func (d configDescriber) property(p property, own, cluster, static map[string]st
 		v := show(strings.TrimSpace(raw))
 		if len(c.ConfigSynonyms) == 0 {
 			c.Value, c.Source = v, layer.source
+		}
+		if layer.source == kmsg.ConfigSourceDefaultConfig && (v == nil || static == nil) {
+			continue
 		}
 		c.ConfigSynonyms = append(c.ConfigSynonyms, synonym(p.Name, v, layer.source))
 	}

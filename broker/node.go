@@ -84,10 +84,7 @@ func (n *Node) assemble() error {
 		return err
 	}
 	n.dir = dir
-	b, err := newBroker(n.cfg, n.images, n.log)
-	if err != nil {
-		return err
-	}
+	b := newBroker(n.cfg, n.images, n.log)
 	n.broker = b
 	n.server = newServer(n.serverConfig())
 	if err := n.listen(); err != nil {
@@ -127,14 +124,14 @@ func (n *Node) assemble() error {
 }
 
 // newBroker makes what the handlers share, without the parts that are started one by one.
-func newBroker(cfg *Config, images *controller.Store, log *zap.Logger) (*Broker, error) {
+func newBroker(cfg *Config, images *controller.Store, log *zap.Logger) *Broker {
 	b := &Broker{
 		cfg: cfg, nodeID: cfg.NodeID, log: log, noise: newLogLimiter(time.Second), images: images,
 		fetchMaxBytes: cfg.FetchMaxBytes, metrics: newMetrics(), memory: newMemory(cfg.RequestMemoryBytes),
 		brokerHandlers: brokerTable(), controllerHandlers: controllerTable(),
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	return b, nil
+	return b
 }
 
 // startQuorum starts the metadata group's replica of a voter, and the controller on it.
