@@ -36,7 +36,7 @@ restart-10g: build ## restart of a node that holds 10 GB
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
 
 compat: build ## clients of other languages: needs Java and Maven, says what it skipped where they are missing
-	integration/compat/run
+	$(GO) run ./integration/compat
 
 bench: build ## measure and rewrite docs/benchmarks.md; BENCH='-quick' for a first look
 	$(GO) run ./integration/bench $(BENCH)

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"cairn/integration/harness"
+	"cairn/integration/workload"
+)
+
+// clientTimeout bounds one client process.
+const clientTimeout = 3 * time.Minute
+
+const textBytes = 10 << 20
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r := &runner{}
+	if err := r.run(ctx); err != nil {
+		r.failed++
+		fmt.Println("FAIL", err)
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	if r.failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// runner runs checks one after the other and counts them.
+type runner struct {
+	passed, failed, skipped int
+
+	java    string // directory of the Maven project
+	classes string // class path of the built project
+	work    string // temporary files
+	text    string // file of real text
+	lines   int    // of it
+}
+
+func (r *runner) run(ctx context.Context) (err error) {
+	for _, tool := range []string{"java", "javac", "mvn"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			r.skipped++
+			fmt.Printf("SKIPPED the Java clients: %s is missing (.ci/setup installs it)\n", tool)
+			if os.Getenv("CI") == "true" {
+				return errors.New("a skip is a failure in CI")
+			}
+			return nil
+		}
+	}
+	if r.work, err = os.MkdirTemp(os.Getenv("CAIRN_TEST_DIR"), "cairn-compat-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.work)) }()
+	if err := r.build(ctx); err != nil {
+		return err
+	}
+	if err := r.writeText(); err != nil {
+		return err
+	}
+	var b harness.Builder
+	binary, err := b.Binary()
+	if err != nil {
+		return err
+	}
+	for _, shape := range []struct {
+		name   string
+		codecs []string
+		make   func() (*harness.Cluster, error)
+	}{
+		{"one node", []string{"none", "gzip", "snappy", "lz4", "zstd"}, func() (*harness.Cluster, error) { return harness.Single(binary, nil) }},
+		{"three nodes", []string{"none", "zstd"}, func() (*harness.Cluster, error) { return harness.Three(binary, nil) }},
+	} {
+		c, err := shape.make()
+		if err != nil {
+			return err
+		}
+		if err := r.against(ctx, c, shape.name, shape.codecs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build compiles the Maven project and learns its class path.
+func (r *runner) build(ctx context.Context) error {
+	root, err := harness.Root()
+	if err != nil {
+		return err
+	}
+	r.java = filepath.Join(root, "integration", "compat", "java")
+	pathFile := filepath.Join(r.java, "target", "classpath")
+	mvn := exec.CommandContext(ctx, "mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile="+pathFile)
+	mvn.Dir, mvn.Stdout, mvn.Stderr = r.java, os.Stdout, os.Stderr
+	if err := mvn.Run(); err != nil {
+		return fmt.Errorf("building the Java clients: %w", err)
+	}
+	jars, err := os.ReadFile(pathFile)
+	if err != nil {
+		return err
+	}
+	r.classes = filepath.Join(r.java, "target", "classes") + ":" + strings.TrimSpace(string(jars))
+	return nil
+}
+
+// writeText makes a file of at least textBytes of real text: the sources of Go's standard library. Java's console tools read and write
+// text, so only lines of UTF-8 without a carriage return are taken.
+func (r *runner) writeText() error {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return err
+	}
+	var text []byte
+	err = filepath.WalkDir(filepath.Join(strings.TrimSpace(string(out)), "src"), func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(p, ".go") {
+			return err
+		}
+		file, err := os.ReadFile(p)
+		for line := range bytes.Lines(file) {
+			if bytes.HasSuffix(line, []byte("\n")) && !bytes.ContainsRune(line, '\r') && bytes.Equal(line, bytes.ToValidUTF8(line, nil)) {
+				text = append(text, line...)
+				r.lines++
+			}
+		}
+		if err == nil && len(text) >= textBytes {
+			return fs.SkipAll
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r.text = filepath.Join(r.work, "text")
+	return os.WriteFile(r.text, text, 0o600)
+}
+
+// against runs all checks on a cluster that it starts and ends. What a check finds is counted; an error is one that ends everything.
+func (r *runner) against(ctx context.Context, c *harness.Cluster, shape string, codecs []string) (err error) {
+	before := r.failed
+	defer func() {
+		if err != nil || r.failed > before {
+			c.Keep()
+			fmt.Println("data and logs are kept in", c.Dir)
+		}
+		err = errors.Join(err, c.Close())
+	}()
+	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.Start(startCtx); err != nil {
+		return err
+	}
+	for _, codec := range codecs {
+		r.check(shape, "Java producer and consumer, text, "+codec, func() error { return r.roundTrip(ctx, c, codec, "text", r.text) })
+		r.check(shape, "Java producer and consumer, binary, "+codec, func() error {
+			return r.roundTrip(ctx, c, codec, "binary", strconv.FormatInt(time.Now().UnixNano(), 10))
+		})
+		r.check(shape, "console producer and consumer by partition, "+codec, func() error { return r.console(ctx, c, codec) })
+	}
+	r.check(shape, "kafka-topics", func() error { return r.topics(ctx, c) })
+	return nil
+}
+
+func (r *runner) check(shape, name string, do func() error) {
+	begun := time.Now()
+	err := do()
+	took := time.Since(begun).Round(10 * time.Millisecond)
+	if err != nil {
+		r.failed++
+		fmt.Printf("FAIL %s: %s (%v): %v\n", shape, name, took, err)
+		return
+	}
+	r.passed++
+	fmt.Printf("ok   %s: %s (%v)\n", shape, name, took)
+}
+
+// newTopic creates a topic of one partition on all brokers.
+func newTopic(ctx context.Context, c *harness.Cluster, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return workload.CreateTopic(ctx, c.Bootstrap(), name, 1, int16(len(c.Brokers())), nil)
+}
+
+// jvm runs a class of the project or of Kafka.
+func (r *runner) jvm(ctx context.Context, stdin *os.File, class string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "java", append([]string{"-Xmx512m", "-XX:+UseSerialGC", "-cp", r.classes, class}, args...)...)
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	var out, errText bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errText
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", class, err, tail(errText.Bytes()))
+	}
+	return out.Bytes(), nil
+}
+
+func tail(b []byte) []byte { return b[max(0, len(b)-3000):] }
+
+func (r *runner) roundTrip(ctx context.Context, c *harness.Cluster, codec, kind, arg string) error {
+	topic := "java-" + kind + "-" + codec
+	if err := newTopic(ctx, c, topic); err != nil {
+		return err
+	}
+	_, err := r.jvm(ctx, nil, "cairn.RoundTrip", strings.Join(c.Bootstrap(), ","), topic, codec, kind, arg)
+	return err
+}
+
+// console pipes the text through the console producer and back through the console consumer.
+func (r *runner) console(ctx context.Context, c *harness.Cluster, codec string) (err error) {
+	topic, at := "console-"+codec, strings.Join(c.Bootstrap(), ",")
+	if err := newTopic(ctx, c, topic); err != nil {
+		return err
+	}
+	in, err := os.Open(r.text)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	if _, err := r.jvm(ctx, in, "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", at, "--topic", topic, "--compression-codec", codec,
+		"--command-property", "batch.size=200000", "--request-timeout-ms", "20000"); err != nil {
+		return err
+	}
+	got, err := r.jvm(ctx, nil, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", at, "--topic", topic,
+		"--partition", "0", "--offset", "earliest", "--max-messages", strconv.Itoa(r.lines), "--timeout-ms", "30000")
+	if err != nil {
+		return err
+	}
+	want, err := os.ReadFile(r.text)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("%d bytes came back, not the %d written", len(got), len(want))
+	}
+	return nil
+}
+
+// topics creates, describes and deletes a topic with Kafka's own command.
+func (r *runner) topics(ctx context.Context, c *harness.Cluster) error {
+	command := func(args ...string) (string, error) {
+		out, err := r.jvm(ctx, nil, "org.apache.kafka.tools.TopicCommand", append([]string{"--bootstrap-server", strings.Join(c.Bootstrap(), ",")}, args...)...)
+		return string(out), err
+	}
+	if out, err := command("--create", "--topic", "stock", "--partitions", "3", "--replication-factor", strconv.Itoa(len(c.Brokers()))); err != nil ||
+		!strings.Contains(out, "Created topic stock.") {
+		return fmt.Errorf("create printed %q: %w", out, err)
+	}
+	out, err := command("--describe", "--topic", "stock")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(out, "PartitionCount: 3") || strings.Count(out, "\tPartition: ") != 3 {
+		return fmt.Errorf("describe printed %q", out)
+	}
+	if out, err := command("--list"); err != nil || !strings.Contains(out, "stock\n") {
+		return fmt.Errorf("list printed %q: %w", out, err)
+	}
+	_, err = command("--delete", "--topic", "stock")
+	return err
+}
