@@ -63,6 +63,7 @@ func TestReadFrameErrors(t *testing.T) {
 
 // What is allocated follows the bytes that came, not the length that was announced.
 func TestReadFrameMemoryFollowsTheBytes(t *testing.T) {
+	skipUnderRace(t)
 	for _, have := range []int{0, 1000, firstStep - 1, firstStep + 10, secondStep + 10} {
 		in := append([]byte{0x3f, 0xff, 0xff, 0xff}, make([]byte, have)...)
 		r := bufio.NewReader(bytes.NewReader(in))

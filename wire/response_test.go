@@ -135,6 +135,7 @@ func TestFetchResponseSplicesRecords(t *testing.T) {
 
 // The fetch path allocates the list of buffers and what lies between the records, however many partitions there are.
 func TestFetchResponseAllocations(t *testing.T) {
+	skipUnderRace(t)
 	r := &FetchResponse{}
 	for range 10 {
 		topic := FetchTopic{Topic: "some-topic"}
@@ -154,6 +155,7 @@ func TestFetchResponseAllocations(t *testing.T) {
 
 // A produce response through kmsg allocates nothing of its own once the buffer is there.
 func TestProduceResponseAllocations(t *testing.T) {
+	skipUnderRace(t)
 	resp := kmsg.NewPtrProduceResponse()
 	topic := kmsg.NewProduceResponseTopic()
 	topic.Partitions = make([]kmsg.ProduceResponseTopicPartition, 12)
@@ -171,6 +173,7 @@ func TestProduceResponseAllocations(t *testing.T) {
 }
 
 func TestProduceParserAllocations(t *testing.T) {
+	skipUnderRace(t)
 	frame := withClientID("client", produceRequest(9, 1, 12, make([]byte, 16<<10)))
 	// the request, client id, topic name, topics, partitions
 	if got := testing.AllocsPerRun(50, func() {

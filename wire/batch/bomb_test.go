@@ -27,6 +27,7 @@ func allocated(fn func()) uint64 {
 }
 
 func TestBombsAreRefusedWithoutTheirMemory(t *testing.T) {
+	skipUnderRace(t)
 	const size = 200 << 20
 	for _, c := range allCodecs[1:] {
 		t.Run(c.String(), func(t *testing.T) {
@@ -48,6 +49,7 @@ func TestBombsAreRefusedWithoutTheirMemory(t *testing.T) {
 
 // A record that does not say how long it is hides the bomb in many small ones.
 func TestBombOfSmallRecords(t *testing.T) {
+	skipUnderRace(t)
 	const n = 4 << 20
 	body := make([]byte, 0, n*8)
 	for i := range n {
@@ -112,6 +114,7 @@ func sealed(c Codec, data []byte) []byte {
 }
 
 func TestSnappyForms(t *testing.T) {
+	skipUnderRace(t)
 	body := zeros(100_000)
 	bare := snappy.Encode(nil, body)
 	framed := append(append([]byte{}, xerialHeader...), 0, 0, 0, 1, 0, 0, 0, 1)
@@ -179,6 +182,7 @@ func (w *writerTo) Write(p []byte) (int, error) { *w = append(*w, p...); return 
 
 // A frame header may claim any window and content size; nothing is allocated for the claim.
 func TestZstdClaims(t *testing.T) {
+	skipUnderRace(t)
 	magic := []byte{0x28, 0xb5, 0x2f, 0xfd}
 	for name, header := range map[string][]byte{
 		"window 128 MiB":              {0x00, 0x88},
