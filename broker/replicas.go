@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -50,15 +51,16 @@ type replicaManager struct {
 	// What runs until the end of run: the goroutines of transitions and openings.
 	running sync.WaitGroup
 
-	mu     sync.RWMutex
-	byName map[string][]*partition              // guarded by mu; by partition number, nil where none is hosted
-	byID   map[ids.UUID][]*partition            // guarded by mu
-	slots  map[ids.PartitionID]*replicaSlot     // guarded by mu
-	queue  []*replicaSlot                       // guarded by mu; slots that wait for a transition worker
-	busy   int                                  // guarded by mu; transition workers
-	closed bool                                 // guarded by mu; nothing is started any more
-	listed bool                                 // guarded by mu; what was stored at the start has its slots
-	opens  map[*partition]*controller.Partition // guarded by mu; reigns to begin
+	mu       sync.RWMutex
+	byName   map[string][]*partition              // guarded by mu; by partition number, nil where none is hosted
+	byID     map[ids.UUID][]*partition            // guarded by mu
+	slots    map[ids.PartitionID]*replicaSlot     // guarded by mu
+	queue    []*replicaSlot                       // guarded by mu; slots that wait for a transition worker
+	busy     int                                  // guarded by mu; transition workers
+	closed   bool                                 // guarded by mu; nothing is started any more
+	settings map[string]*topicSettings            // guarded by mu; of the topics hosted here
+	listed   bool                                 // guarded by mu; what was stored at the start has its slots
+	opens    map[*partition]*controller.Partition // guarded by mu; reigns to begin
 
 	elections struct {
 		sync.Mutex
@@ -71,7 +73,7 @@ type replicaManager struct {
 
 func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 	m := &replicaManager{
-		cfg: cfg, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
+		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
 	}
@@ -186,8 +188,6 @@ func (m *replicaManager) runFailOver(ctx context.Context) {
 func (m *replicaManager) reconcile(img *controller.Image) {
 	wanted := map[ids.PartitionID]bool{}
 	for _, t := range img.Topics {
-		layers := m.layers(img, t.Name)
-		var settings *topicSettings
 		for i, state := range t.Partitions {
 			at := state.ReplicaOf(m.cfg.NodeID)
 			if at < 0 {
@@ -202,11 +202,14 @@ func (m *replicaManager) reconcile(img *controller.Image) {
 			if p == nil {
 				continue
 			}
-			settings = m.applySettings(p, settings, layers)
+			m.applySettings(p, img)
 			m.follow(p, state)
 		}
 	}
 	m.dropUnwanted(wanted)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.settings, func(topic string, _ *topicSettings) bool { return img.Topics[topic] == nil })
 }
 
 // layers are the sources of a topic's settings on this broker.
@@ -216,20 +219,25 @@ func (m *replicaManager) layers(img *controller.Image, topic string) topicconfig
 	}
 }
 
-// applySettings gives p settings made from layers. settings are those another partition of the topic got just now, or nil.
-func (m *replicaManager) applySettings(p *partition, settings *topicSettings, layers topicconfig.Layers) *topicSettings {
-	old := p.settings.Load()
-	if old != nil && (old == settings || old.madeFrom(layers)) {
-		return old
+// applySettings gives p its topic's settings as of the image. The partitions of a topic share one parsed copy.
+func (m *replicaManager) applySettings(p *partition, img *controller.Image) {
+	layers := m.layers(img, p.topic)
+	if s := p.settings.Load(); s != nil && s.madeFrom(layers) {
+		return
 	}
-	if settings == nil || !settings.madeFrom(layers) {
+	m.mu.Lock()
+	s := m.settings[p.topic]
+	m.mu.Unlock()
+	if s == nil || !s.madeFrom(layers) {
 		var err error
-		if settings, err = parseTopicSettings(layers); err != nil {
+		if s, err = parseTopicSettings(layers); err != nil {
 			m.cfg.Log.Warn("topic config ignored in part", zap.String("topic", p.topic), zap.Error(err))
 		}
+		m.mu.Lock()
+		m.settings[p.topic] = s
+		m.mu.Unlock()
 	}
-	p.settings.Store(settings)
-	return settings
+	p.settings.Store(s)
 }
 
 // show makes a started partition visible to handlers.

@@ -68,7 +68,7 @@ func (m *replicaManager) registered(r controller.LeaderReport, _ controller.Lead
 func (m *replicaManager) begin(p *partition) {
 	img := m.cfg.Images.Image()
 	if state, ok := img.PartitionOf(p.topicID, p.index); ok {
-		m.applySettings(p, nil, m.layers(img, p.topic))
+		m.applySettings(p, img)
 		m.follow(p, state)
 	}
 }

@@ -174,7 +174,7 @@ func (m *replicaManager) transition(info engine.PartitionInfo, current *partitio
 func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controller.Partition) (*partition, error) {
 	position := state.ReplicaOf(m.cfg.NodeID)
 	p := newPartition(m, info, state, state.ReplicaIDs[position])
-	m.applySettings(p, nil, m.layers(m.cfg.Images.Image(), info.Topic))
+	m.applySettings(p, m.cfg.Images.Image())
 	members := state.Members()
 	_, voter := members[p.self]
 	cfg := raftgroup.GroupConfig{
