@@ -28,6 +28,8 @@ var (
 
 const (
 	retryBackoff = 50 * time.Millisecond // between attempts at a request
+	firstBackoff = 5 * time.Millisecond  // between attempts to register, doubled up to maxBackoff: a broker starts quickly
+	maxBackoff   = 200 * time.Millisecond
 	eagerBeat    = 50 * time.Millisecond // between heartbeats while an unfencing or a shutdown is awaited
 	// requestWithin is how long a controller has for a request before another is tried.
 	requestWithin = 10 * time.Second
@@ -152,7 +154,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // session runs.
 func (c *Client) Register(ctx context.Context) (Registration, error) {
 	var last error
-	for {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		resp, err := c.control.do(ctx, c.registrationRequest(), requestWithin)
 		if err == nil {
 			r := resp.(*kmsg.BrokerRegistrationResponse)
@@ -170,7 +172,7 @@ func (c *Client) Register(ctx context.Context) (Registration, error) {
 			}
 			last = err
 		}
-		if err := c.pause(ctx, retryBackoff); err != nil {
+		if err := c.pause(ctx, backoff); err != nil {
 			return Registration{}, fmt.Errorf("register: %w: last attempt: %w", err, last)
 		}
 	}

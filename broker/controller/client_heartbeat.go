@@ -37,7 +37,7 @@ func (c *Client) ControlledShutdown(ctx context.Context) error {
 }
 
 func (c *Client) awaitStanding(ctx context.Context, ok func(standing) bool) error {
-	c.beatNow()
+	put(c.beat)
 	for {
 		c.mu.Lock()
 		s, changed, failure := c.standing, c.changed, c.failure
@@ -55,13 +55,6 @@ func (c *Client) awaitStanding(ctx context.Context, ok func(standing) bool) erro
 		case <-c.ctx.Done():
 			return ErrClosed
 		}
-	}
-}
-
-func (c *Client) beatNow() {
-	select {
-	case c.beat <- struct{}{}:
-	default:
 	}
 }
 
@@ -145,7 +138,7 @@ func (c *Client) answered(sent time.Time, r *kmsg.BrokerHeartbeatResponse) {
 	c.lease.Store(until)
 	if was := c.standing.unfenced; was == r.IsFenced {
 		c.log.Info("standing with the controller", zap.Bool("fenced", r.IsFenced))
-		c.leaders.poke()
+		put(c.leaders.retry)
 	}
 	c.standing = standing{unfenced: !r.IsFenced, mayStop: r.ShouldShutdown}
 	close(c.changed)

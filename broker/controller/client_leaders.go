@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"cairn/internal/ids"
 
@@ -22,7 +23,8 @@ type LeaderGrant struct {
 
 // leaderQueue holds the reports that have no final answer yet, at most one per partition.
 type leaderQueue struct {
-	wake chan struct{} // a token: there is something to do
+	wake  chan struct{} // a token: there is something to do
+	retry chan struct{} // a token: what was refused may be accepted now
 
 	mu      sync.Mutex
 	pending map[leaderKey]*pendingLeader // guarded by mu
@@ -42,12 +44,13 @@ type pendingLeader struct {
 }
 
 func newLeaderQueue() leaderQueue {
-	return leaderQueue{wake: make(chan struct{}, 1), pending: map[leaderKey]*pendingLeader{}}
+	return leaderQueue{wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), pending: map[leaderKey]*pendingLeader{}}
 }
 
-func (q *leaderQueue) poke() {
+// put puts a token into the channel unless it holds one.
+func put(ch chan<- struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -73,7 +76,7 @@ func (c *Client) RegisterLeaders(reports []LeaderReport, done func(LeaderReport,
 		q.pending[key] = p
 	}
 	q.mu.Unlock()
-	q.poke()
+	put(q.wake)
 	for _, r := range reports {
 		if closed != nil {
 			done(r, LeaderGrant{}, closed)
@@ -96,7 +99,10 @@ func (c *Client) runLeaders() {
 			}
 			if err := c.sendLeaders(batch); err != nil {
 				c.log.Debug("leaders not registered yet", zap.Int("leaders", len(batch)), zap.Error(err))
-				if c.pause(c.ctx, retryBackoff) != nil {
+				select {
+				case <-c.leaders.retry:
+				case <-time.After(retryBackoff):
+				case <-c.ctx.Done():
 					return
 				}
 			}

@@ -302,7 +302,7 @@ func TestLeadersOfAFencedBrokerWait(t *testing.T) {
 		c.mu.Lock()
 		c.wantFence = true
 		c.mu.Unlock()
-		c.beatNow()
+		put(c.beat)
 		sleep(time.Second)
 		if c.Lease() {
 			t.Error("lease of a fenced broker")

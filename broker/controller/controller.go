@@ -19,6 +19,9 @@ import (
 // retryDelay is how long the Controller waits after a command of its own failed.
 const retryDelay = 100 * time.Millisecond
 
+// lateWake is how late the Controller's timer may fire before it takes this process for one that was stopped meanwhile.
+const lateWake = time.Second
+
 // Controller is the metadata group's replica on a node with the controller role. It is active, and answers requests, from
 // when its Claim of the present term was applied until its node no longer leads the group. Everybody else is answered
 // NOT_CONTROLLER.
@@ -92,7 +95,7 @@ func (c *Controller) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
 		c.activeTerm = 0
 	}
 	c.mu.Unlock()
-	c.poke()
+	put(c.wake)
 }
 
 // Active reports whether this node is the active controller.
@@ -104,17 +107,11 @@ func (c *Controller) Active() bool {
 
 func (c *Controller) leadsLocked() bool { return c.leader == VoterReplica(c.cfg.Node) }
 
-func (c *Controller) poke() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
 // run claims the controller's role when this node leads, and fences brokers whose time is up.
 func (c *Controller) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	due := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -122,7 +119,12 @@ func (c *Controller) run(ctx context.Context) {
 		case <-c.wake:
 		case <-timer.C:
 		}
-		timer.Reset(c.step(ctx))
+		if late := time.Since(due); late > lateWake {
+			c.forgive(late)
+		}
+		wait := c.step(ctx)
+		due = time.Now().Add(wait)
+		timer.Reset(wait)
 	}
 }
 

@@ -49,6 +49,20 @@ func (c *Controller) resetSessionsLocked(now time.Time) {
 	}
 }
 
+// forgive prolongs all sessions by the time that this process was stopped for: brokers could not be heard then. Fencing
+// later than announced is safe, see Client.Lease.
+func (c *Controller) forgive(stopped time.Duration) {
+	c.log.Warn("this process was stopped; broker sessions go on for as long", zap.Duration("stopped", stopped))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.sessions {
+		s.heard = s.heard.Add(stopped)
+		if !s.lost.IsZero() {
+			s.lost = s.lost.Add(stopped)
+		}
+	}
+}
+
 // touch notes that the broker was heard of over the connection.
 func (c *Controller) touch(cc *Conn, node ids.NodeID, epoch int64) {
 	c.mu.Lock()
@@ -77,7 +91,7 @@ func (c *Controller) unbindLocked(cc *Conn) {
 	cc.session = nil
 	if s.conns--; s.conns == 0 {
 		s.lost = time.Now()
-		c.poke()
+		put(c.wake)
 	}
 }
 

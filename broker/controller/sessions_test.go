@@ -131,6 +131,19 @@ func TestFencingIsRetriedUntilItIsCommitted(t *testing.T) {
 	})
 }
 
+func TestSessionsGoOnAfterTheControllerWasStopped(t *testing.T) {
+	inBubble(t, 1, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		defer conn.Close()
+		q.brokers(conn, 2)
+		q.nodes[0].ctl.forgive(5 * time.Second)
+		sleep(14*time.Second - time.Millisecond)
+		q.wantFenced(2, false, "within the prolonged session")
+		sleep(time.Millisecond)
+		q.wantFenced(2, true, "after it")
+	})
+}
+
 func TestHeartbeatCodes(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, q *quorum) {
 		conn := q.nodes[0].ctl.NewConn()
