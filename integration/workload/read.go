@@ -135,3 +135,22 @@ func pauseBriefly(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// DeleteTopic deletes a topic.
+func DeleteTopic(ctx context.Context, bootstrap []string, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(ClientOptions(bootstrap)...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	resp, err := kadm.NewClient(cl).DeleteTopics(ctx, topic)
+	if err == nil {
+		err = resp.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("deleting topic %s: %w", topic, err)
+	}
+	return nil
+}

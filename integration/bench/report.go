@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// report collects the lines of docs/benchmarks.md.
+type report struct {
+	head                     string
+	starts, produce, consume strings.Builder
+}
+
+func newReport(o options) report {
+	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
+	return report{head: fmt.Sprintf("# Benchmarks\n\nWritten by `make bench`; do not edit. %s, commit %s, %s, %d cores (%s), client and brokers on the same machine. "+
+		"%d runs of %v each; the median run by throughput is shown. MB are 10^6 bytes of record values.\n\n",
+		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length)}
+}
+
+func cpuModel() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "unknown processor"
+	}
+	defer func() { _ = f.Close() }() // only read
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
+			return strings.Trim(name, " \t:")
+		}
+	}
+	return "unknown processor"
+}
+
+func (r *report) started(run int, ready, first time.Duration, rss int64) {
+	fmt.Fprintf(&r.starts, "| %d | %d | %d | %d |\n", run+1, ready.Milliseconds(), first.Milliseconds(), rss>>20)
+}
+
+func (r *report) produced(c produceCase, p produced) {
+	rate := "full"
+	if c.Rate > 0 {
+		rate = fmt.Sprintf("%d/s", c.Rate)
+	}
+	fmt.Fprintf(&r.produce, "| %d | %s | %s | %d | %d | %s | %.0f | %.0f | %s | %s | %s | %.1f | %.2f | %d |\n", c.Nodes, c.Flush, c.Acks, c.RecordBytes, c.Producers, rate,
+		p.mbPerSecond(), p.recordsPerSecond(), millis(p.P50), millis(p.P99), millis(p.P999), p.CPUPerGB, p.WrittenPerByte, p.PeakRSS>>20)
+}
+
+func (r *report) consumed(nodes, size int, kind string, c consumed) {
+	p50, p99 := "", ""
+	if kind == "tail" {
+		p50, p99 = millis(c.P50), millis(c.P99)
+	}
+	fmt.Fprintf(&r.consume, "| %d | %s | %d | %.0f | %.0f | %s | %s | %.1f | %d |\n",
+		nodes, kind, size, c.mbPerSecond(), c.recordsPerSecond(), p50, p99, c.CPUPerGB, c.PeakRSS>>20)
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
+
+func (r *report) String() string {
+	var b strings.Builder
+	b.WriteString(r.head)
+	if r.starts.Len() > 0 {
+		b.WriteString("## Start\n\nOne node with one topic, from the start of the process: to its ready line, to the first acknowledged record of a client that tries " +
+			"without pause; then its resident memory.\n\n| run | ready ms | first record ms | RSS MiB |\n|---|---|---|---|\n" + r.starts.String() + "\n")
+	}
+	if r.produce.Len() > 0 {
+		b.WriteString("## Produce\n\nfranz-go, 12 partitions, batches of up to 1 MiB, linger 5 ms, no compression, replication factor 1 or 3. Latency is that of a client that keeps its " +
+			"buffer full, save in the rows with a rate. CPU is that of all nodes together; *written* is bytes sent to storage for each byte of record value and replica, until the nodes are quiet.\n\n" +
+			"| nodes | flush | acks | record B | producers | load | MB/s | records/s | p50 ms | p99 ms | p999 ms | CPU s/GB | written | peak RSS MiB |\n" +
+			"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n" + r.produce.String() + "\n")
+	}
+	if r.consume.Len() > 0 {
+		b.WriteString("## Consume\n\n*tail*: a consumer at the end of the log while one producer writes as fast as it can (acks=all, flush always); latency from the record's timestamp. " +
+			"*cold*: all of that after a restart of the nodes.\n\n| nodes | kind | record B | MB/s | records/s | p50 ms | p99 ms | CPU s/GB | peak RSS MiB |\n" +
+			"|---|---|---|---|---|---|---|---|---|\n" + r.consume.String())
+	}
+	return b.String()
+}
