@@ -62,8 +62,8 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
 	fs, closer := withStallDetection(cfg)
 	var soft *softSyncFS
-	if cfg.Flush == FlushOS {
-		soft = &softSyncFS{FS: fs}
+	if cfg.Flush == FlushOS || readOnly {
+		soft = &softSyncFS{FS: fs, log: cfg.Logger}
 		fs = soft
 	}
 	cfg.FS = markerFS{fs}
@@ -78,6 +78,9 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
+		if cfg.Flush == FlushAlways && errors.Is(err, pebble.ErrCorruption) {
+			err = fmt.Errorf("%w (if it was written under log.flush=os until a power cut, start it under log.flush=os once)", err)
+		}
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", dir, err), closer.Close())
 	}
 	e := &Engine{

@@ -6,14 +6,17 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap"
 )
 
 // softSyncFS is the file system of a store with FlushOS. A commit must still wait until its bytes are written to the
 // file, or a killed process loses what it acknowledged; Pebble only offers that together with an fsync. So commits
 // ask for one, and on write-ahead log files it does nothing unless some commit under way needs a real one. A log
-// file is synced for real when it is closed, so that no younger one can survive a power cut without it.
+// file is synced for real when it is closed, so that no younger one can survive a power cut without it. walcut.go
+// has what follows for reading the log after one.
 type softSyncFS struct {
 	vfs.FS
+	log  *zap.Logger
 	hard atomic.Int64 // commits under way that need a real sync
 }
 
