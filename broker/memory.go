@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"math/bits"
 	"sync"
 )
 
@@ -11,9 +10,6 @@ const (
 	smallFrame = 16 << 10
 	// smallShare is the part of the memory kept for small requests: one in smallShare.
 	smallShare = 8
-	// minClass and maxClass are the base-two logarithms of the smallest and largest pooled frame buffers.
-	minClass = 9
-	maxClass = 21
 )
 
 // memory bounds the bytes of all requests that were read and are not yet answered. A connection waits here before it
@@ -21,7 +17,7 @@ const (
 // produce requests, nor the other way round. It also keeps frame buffers for reuse.
 type memory struct {
 	large, small budget
-	pools        [maxClass + 1]sync.Pool
+	buffers      bufferPool
 }
 
 // newMemory makes a bound of limit bytes.
@@ -150,8 +146,8 @@ type frame struct {
 
 // grow returns a buffer of n bytes. The buffer of the call before stays valid until the next call or release.
 func (f *frame) grow(n int) ([]byte, error) {
-	f.memory.keep(f.last)
-	f.last, f.buf = f.buf, f.memory.take(n)
+	f.memory.buffers.keep(f.last)
+	f.last, f.buf = f.buf, f.memory.buffers.take(n)
 	return f.buf[:n], nil
 }
 
@@ -160,30 +156,8 @@ func (f *frame) release() {
 	if f.budget == nil {
 		panic("BUG: request frame released twice")
 	}
-	f.memory.keep(f.last)
-	f.memory.keep(f.buf)
+	f.memory.buffers.keep(f.last)
+	f.memory.buffers.keep(f.buf)
 	f.budget.release(f.held)
 	f.buf, f.last, f.bytes, f.budget = nil, nil, nil, nil
-}
-
-// take returns a buffer with a capacity of at least n bytes.
-func (m *memory) take(n int) []byte {
-	class := max(bits.Len(uint(max(n, 1)-1)), minClass)
-	if class > maxClass {
-		return make([]byte, n)
-	}
-	if p, ok := m.pools[class].Get().(*[]byte); ok {
-		return *p
-	}
-	return make([]byte, 1<<class)
-}
-
-// keep puts a buffer from take back.
-func (m *memory) keep(b []byte) {
-	if len(b) == 0 || len(b)&(len(b)-1) != 0 {
-		return
-	}
-	if class := bits.Len(uint(len(b))) - 1; class >= minClass && class <= maxClass {
-		m.pools[class].Put(&b)
-	}
 }

@@ -140,3 +140,45 @@ func TestFrameReleasedTwicePanics(t *testing.T) {
 	}()
 	f.release()
 }
+
+func TestBufferSizes(t *testing.T) {
+	for _, tc := range []struct{ n, want int }{
+		{0, 512}, {512, 512}, {513, 640}, {640, 640}, {641, 768}, {1000, 1024}, {1024, 1024}, {1025, 1280}, {1 << 20, 1 << 20}, {1<<20 + 70, 1<<20 + 1<<18},
+	} {
+		if got := bufferSize(tc.n); got != tc.want {
+			t.Errorf("%d: %d, want %d", tc.n, got, tc.want)
+		}
+	}
+}
+
+func TestBuffersAreReusedWithinTheBound(t *testing.T) {
+	var p bufferPool
+	b := p.take(1000)
+	p.keep(b)
+	if again := p.take(900); &again[0] != &b[0] {
+		t.Error("not reused")
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	var out [][]byte
+	for range 2000 {
+		n := 1 + rng.IntN(2<<20)
+		if b := p.take(n); len(b) < n {
+			t.Fatalf("%d bytes for %d", len(b), n)
+		} else {
+			out = append(out, b)
+		}
+		if len(out) > 20 {
+			p.keep(out[0])
+			out = out[1:]
+		}
+		held := 0
+		for size, list := range p.free {
+			held += size * len(list)
+		}
+		if held != p.held || held > maxFreeBytes {
+			t.Fatalf("%d bytes free, counted %d", held, p.held)
+		}
+	}
+	p.keep(make([]byte, maxFreeBytes))
+	p.keep(nil)
+}
