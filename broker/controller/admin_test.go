@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -429,4 +430,31 @@ func testLegacyAlterConfigs(t *testing.T, q *quorum, conn *Conn) {
 	if got := ask(resource(TopicResource, "a", "segment.bytes", nil)); got[0] != kerr.InvalidRequest.Code {
 		t.Errorf("null value: %v", got)
 	}
+}
+
+func TestConfigChangesWaitNoLongerThanTheirTimeout(t *testing.T) {
+	admin(t, func(t *testing.T, q *quorum, conn *Conn) {
+		create(t, conn, createRequest(newTopic("a", 1, 1, nil)))
+		stuck := make(chan struct{})
+		q.mu.Lock()
+		q.stuck = stuck
+		q.mu.Unlock()
+		defer close(stuck)
+		var running sync.WaitGroup
+		start := time.Now()
+		for range 3 {
+			running.Go(func() {
+				req := kmsg.NewPtrAlterConfigsRequest()
+				req.Resources = []kmsg.AlterConfigsRequestResource{{ResourceType: 2, ResourceName: "a"}}
+				r := conn.Handle(t.Context(), req).(*kmsg.AlterConfigsResponse)
+				if r.Resources[0].ErrorCode != kerr.RequestTimedOut.Code {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
+		running.Wait()
+		if d := time.Since(start); d != DefaultProposeTimeout {
+			t.Errorf("answered after %v", d)
+		}
+	})
 }

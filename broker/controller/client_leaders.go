@@ -43,6 +43,8 @@ type pendingLeader struct {
 	done   func(LeaderReport, LeaderGrant, error)
 }
 
+func (p *pendingLeader) key() leaderKey { return leaderKey{p.report.TopicID, p.report.Partition} }
+
 func newLeaderQueue() leaderQueue {
 	return leaderQueue{wake: make(chan struct{}, 1), retry: make(chan struct{}, 1), pending: map[leaderKey]*pendingLeader{}}
 }
@@ -67,7 +69,8 @@ func (c *Client) RegisterLeaders(reports []LeaderReport, done func(LeaderReport,
 		if closed != nil {
 			break
 		}
-		key, p := leaderKey{r.TopicID, r.Partition}, &pendingLeader{r, done}
+		p := &pendingLeader{r, done}
+		key := p.key()
 		if old := q.pending[key]; old != nil {
 			q.dead = append(q.dead, old)
 		} else {
@@ -126,17 +129,19 @@ func (q *leaderQueue) take() []*pendingLeader {
 	return batch
 }
 
-// finish takes a report out of the queue; false if a newer one has taken its place.
-func (q *leaderQueue) finish(p *pendingLeader) bool {
-	key := leaderKey{p.report.TopicID, p.report.Partition}
+// finish takes the batch out of the queue, and returns those that no newer report has taken the place of.
+func (q *leaderQueue) finish(batch []*pendingLeader) map[*pendingLeader]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.pending[key] != p {
-		return false
+	finished := make(map[*pendingLeader]bool, len(batch))
+	for _, p := range batch {
+		if key := p.key(); q.pending[key] == p {
+			delete(q.pending, key)
+			finished[p] = true
+		}
 	}
-	delete(q.pending, key)
-	q.order = slices.Delete(q.order, slices.Index(q.order, key), slices.Index(q.order, key)+1)
-	return true
+	q.order = slices.DeleteFunc(q.order, func(k leaderKey) bool { return q.pending[k] == nil })
+	return finished
 }
 
 // fail answers everything with err, now and from now on.
@@ -169,16 +174,16 @@ func (c *Client) sendLeaders(batch []*pendingLeader) error {
 	if r.Code != 0 || len(r.Items) != len(batch) {
 		return fmt.Errorf("%w: %s", kerr.ErrorForCode(r.Code), r.Message)
 	}
+	finished := c.leaders.finish(batch)
 	for i, p := range batch {
-		c.decided(p, r.Items[i])
+		if finished[p] { // else it is the newer report's turn, and this one is answered as superseded
+			c.decided(p, r.Items[i])
+		}
 	}
 	return nil
 }
 
 func (c *Client) decided(p *pendingLeader, res ItemResult) {
-	if !c.leaders.finish(p) {
-		return // the newer report's turn; this one is answered as superseded
-	}
 	if res.Code == 0 {
 		p.done(p.report, LeaderGrant{res.LeaderEpoch, res.PartitionEpoch}, nil)
 		return

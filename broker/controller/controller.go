@@ -34,17 +34,17 @@ type Controller struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
-	configMu sync.Mutex // one config change at a time: its values are computed from the present ones
+	configs slot // one config change at a time: its values are computed from the present ones
 
 	mu         sync.Mutex
-	group      Group                      // guarded by mu; nil before Start
-	closed     bool                       // guarded by mu
-	leader     ids.ReplicaID              // guarded by mu; of the metadata group, as last heard
-	term       ids.Term                   // guarded by mu; of that leader
-	activeTerm ids.Term                   // guarded by mu; 0 when not active
-	sessions   map[ids.NodeID]*session    // guarded by mu; rebuilt when the node becomes active
-	rng        *mathrand.Rand             // guarded by mu
-	registers  map[ids.NodeID]*sync.Mutex // guarded by mu; one registration of a broker at a time
+	group      Group                   // guarded by mu; nil before Start
+	closed     bool                    // guarded by mu
+	leader     ids.ReplicaID           // guarded by mu; of the metadata group, as last heard
+	term       ids.Term                // guarded by mu; of that leader
+	activeTerm ids.Term                // guarded by mu; 0 when not active
+	sessions   map[ids.NodeID]*session // guarded by mu; rebuilt when the node becomes active
+	rng        *mathrand.Rand          // guarded by mu
+	registers  map[ids.NodeID]slot     // guarded by mu; one registration of a broker at a time
 }
 
 // New returns a controller that answers NOT_CONTROLLER until Start.
@@ -60,7 +60,7 @@ func New(cfg Config, store *Store) (*Controller, error) {
 	return &Controller{
 		cfg: cfg, store: store, log: cfg.Logger, wake: make(chan struct{}, 1), stop: func() {},
 		sessions: map[ids.NodeID]*session{}, rng: mathrand.New(mathrand.NewPCG(seed, seed)),
-		registers: map[ids.NodeID]*sync.Mutex{},
+		registers: map[ids.NodeID]slot{}, configs: newSlot(),
 	}, nil
 }
 
@@ -68,8 +68,13 @@ func New(cfg Config, store *Store) (*Controller, error) {
 func (c *Controller) Start(group Group) {
 	ctx, stop := context.WithCancel(context.Background())
 	c.mu.Lock()
+	closed := c.closed
 	c.group, c.stop = group, stop
 	c.mu.Unlock()
+	if closed {
+		stop()
+		return
+	}
 	if len(c.cfg.Voters) == 1 {
 		group.Campaign()
 	}
@@ -224,6 +229,23 @@ func errorCode(err error) (int16, string) {
 	return kerr.RequestTimedOut.Code, "The controller did not learn in time whether the change was made."
 }
 
+// slot is a lock whose wait ends with a context.
+type slot chan struct{}
+
+func newSlot() slot { return make(slot, 1) }
+
+func (s slot) acquire(ctx context.Context) error {
+	select {
+	case s <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s slot) release() { <-s }
+
+// newUUID returns a random id.
 func newUUID() (u ids.UUID) {
 	for u.IsZero() || u.String()[0] == '-' { // Kafka avoids ids that look like a flag
 		rand.Read(u[:])

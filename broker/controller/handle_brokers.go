@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"cairn/internal/ids"
@@ -21,8 +20,12 @@ func (cc *Conn) registerBroker(ctx context.Context, req *kmsg.BrokerRegistration
 	resp := req.ResponseKind().(*kmsg.BrokerRegistrationResponse)
 	resp.BrokerEpoch = -1
 	c := cc.c
-	unlock := c.lockRegistration(ids.NodeID(req.BrokerID))
-	defer unlock()
+	one := c.registrationSlot(ids.NodeID(req.BrokerID))
+	if err := one.acquire(ctx); err != nil {
+		resp.ErrorCode = kerr.RequestTimedOut.Code
+		return resp
+	}
+	defer one.release()
 	if resp.ErrorCode = c.checkRegistration(req); resp.ErrorCode != 0 {
 		return resp
 	}
@@ -46,17 +49,16 @@ func (cc *Conn) registerBroker(ctx context.Context, req *kmsg.BrokerRegistration
 	return resp
 }
 
-// lockRegistration excludes other registrations of the same broker: each of them changes the metadata group in two steps.
-func (c *Controller) lockRegistration(node ids.NodeID) (unlock func()) {
+// registrationSlot excludes other registrations of the same broker: each of them changes the metadata group in two steps.
+func (c *Controller) registrationSlot(node ids.NodeID) slot {
 	c.mu.Lock()
-	m := c.registers[node]
-	if m == nil {
-		m = &sync.Mutex{}
-		c.registers[node] = m
+	defer c.mu.Unlock()
+	s := c.registers[node]
+	if s == nil {
+		s = newSlot()
+		c.registers[node] = s
 	}
-	c.mu.Unlock()
-	m.Lock()
-	return m.Unlock
+	return s
 }
 
 func (c *Controller) isVoter(node ids.NodeID) bool {

@@ -83,8 +83,10 @@ func (p *plannedChange) add(name string, op OpType, value *string) {
 // changeConfigs checks and proposes the changes and returns the result of each. One call at a time: the values checked
 // here are the ones that Apply will compute, as long as nobody else changes them in between.
 func (c *Controller) changeConfigs(ctx context.Context, changes []plannedChange, validateOnly bool) []ItemResult {
-	c.configMu.Lock()
-	defer c.configMu.Unlock()
+	if err := c.configs.acquire(ctx); err != nil {
+		return slices.Repeat([]ItemResult{refuseItem(kerr.RequestTimedOut, "Another config change is under way.")}, len(changes))
+	}
+	defer c.configs.release()
 	active := c.Active()
 	img := c.store.Image()
 	results := make([]ItemResult, len(changes))
