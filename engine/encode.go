@@ -99,7 +99,7 @@ func (p *pendingSave) takeGenesis(index ids.RaftIndex, data []byte) bool {
 	b := p.sh.log.binding
 	if g.Generation != b.Generation || g.BaseOffset != b.BaseOffset {
 		panic(fmt.Sprintf("BUG: %s is bound as generation %d from offset %d, its log begins generation %d from offset %d",
-			b.Info, b.Generation, b.BaseOffset, g.Generation, g.BaseOffset))
+			b.Info.label(), b.Generation, b.BaseOffset, g.Generation, g.BaseOffset))
 	}
 	p.genesis, p.epochs, p.metaDirty = index, g.Epochs, true
 	p.state.Next, p.state.LeaderEpoch = g.BaseOffset, ids.NoEpoch

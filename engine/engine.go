@@ -30,7 +30,7 @@ type Engine struct {
 	batchOptions   []pebble.BatchOption
 	savers         sync.Pool // *saver
 	tails          tails
-	stats          stats
+	stats          *stats
 
 	mu       sync.RWMutex // guards what follows; held for map access only
 	logs     map[ids.PartitionID]*Log
@@ -67,7 +67,8 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		fs = soft
 	}
 	cfg.FS = markerFS{fs}
-	o := pebbleOptions(cfg)
+	st := new(stats)
+	o := pebbleOptions(cfg, st)
 	defer o.Cache.Unref()
 	o.ReadOnly = readOnly
 	o.ErrorIfNotExists = readOnly
@@ -84,7 +85,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", dir, err), closer.Close())
 	}
 	e := &Engine{
-		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, softSync: soft, readOnly: readOnly,
+		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, softSync: soft, readOnly: readOnly, stats: st,
 		commitBytesMax: int(cfg.MemTableBytes / 4),
 		batchOptions:   []pebble.BatchOption{pebble.WithMaxRetainedSizeBytes(batchRetainedBytes)},
 		logs:           make(map[ids.PartitionID]*Log),

@@ -37,6 +37,7 @@ const saveBuckets = 18 // 64 µs, doubling, up to 8.4 s
 
 type stats struct {
 	savedBytes, saves, synced atomic.Int64
+	rewrittenBytes            atomic.Int64 // by rewrites of blob files, which Pebble counts for no level
 	nanos                     atomic.Int64
 	counts                    [saveBuckets + 1]atomic.Uint64
 }
@@ -79,12 +80,15 @@ func (e *Engine) Metrics() Metrics {
 		MemTableBytes: int64(p.MemTable.Size) + int64(p.MemTable.ZombieSize),
 		CacheBytes:    p.BlockCache.Size,
 		TailBytes:     e.tails.total.Load(),
-		Flushes:       p.Flush.Count, Compactions: p.Compact.Count, CompactionDebtBytes: int64(p.Compact.EstimatedDebt),
+
+		CompactedBytes: e.stats.rewrittenBytes.Load(),
+		Flushes:        p.Flush.Count, Compactions: p.Compact.Count, CompactionDebtBytes: int64(p.Compact.EstimatedDebt),
 	}
 	for i := range p.Levels {
 		level := &p.Levels[i]
 		m.FlushedBytes += int64(level.TableBytesFlushed + level.BlobBytesFlushed)
-		m.CompactedBytes += int64(level.TableBytesCompacted + level.BlobBytesCompacted)
+		// Pebble counts the blob files of flushes as compacted as well.
+		m.CompactedBytes += int64(level.TableBytesCompacted + level.BlobBytesCompacted - level.BlobBytesFlushed)
 	}
 	return m
 }

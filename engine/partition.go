@@ -67,17 +67,17 @@ func (e *Engine) Bind(b Binding, obs Observer) (*Log, error) {
 		return l, l.rebind(b, obs)
 	}
 	if err := e.storeOwner(b); err != nil {
-		return nil, fmt.Errorf("bind %s: %w", b.Info, err)
+		return nil, fmt.Errorf("bind %s: %w", b.Info.label(), err)
 	}
 	l, err := e.loadLog(b)
 	if err != nil {
-		return nil, fmt.Errorf("bind %s: %w", b.Info, err)
+		return nil, fmt.Errorf("bind %s: %w", b.Info.label(), err)
 	}
 	l.obs = obs
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.logs[b.Info.ID] != nil || e.shards[l.sh.id] != nil {
-		return nil, fmt.Errorf("bind %s: %w", b.Info, ErrBound)
+		return nil, fmt.Errorf("bind %s: %w", b.Info.label(), ErrBound)
 	}
 	e.logs[b.Info.ID] = l
 	e.addShardLocked(l.sh)
@@ -87,7 +87,7 @@ func (e *Engine) Bind(b Binding, obs Observer) (*Log, error) {
 // rebind is a Bind of what is bound already, by the same owner before it starts again.
 func (l *Log) rebind(b Binding, obs Observer) error {
 	if l.binding != b {
-		return fmt.Errorf("bind %s to shard %d replica %d: %w to shard %d replica %d", b.Info, b.Shard, b.Replica, ErrBound, l.binding.Shard, l.binding.Replica)
+		return fmt.Errorf("bind %s to shard %d replica %d: %w to shard %d replica %d", b.Info.label(), b.Shard, b.Replica, ErrBound, l.binding.Shard, l.binding.Replica)
 	}
 	l.sh.mu.Lock()
 	defer l.sh.mu.Unlock()
@@ -248,7 +248,7 @@ func deleteReplica(b *pebble.Batch, id replicaID) {
 	}
 }
 
-// String is topic and partition as Kafka writes them, with the storage key.
-func (i PartitionInfo) String() string {
+// label is topic and partition as Kafka writes them, with the storage key: for errors.
+func (i PartitionInfo) label() string {
 	return fmt.Sprintf("%s-%d (partition %d)", i.Topic, i.Partition, i.ID)
 }

@@ -36,7 +36,7 @@ const (
 )
 
 // pebbleOptions are the options of a store. The cache is created here; the caller unrefs it after Open.
-func pebbleOptions(cfg Config) *pebble.Options {
+func pebbleOptions(cfg Config, st *stats) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          cfg.FS,
 		FormatMajorVersion:          formatVersion,
@@ -65,7 +65,7 @@ func pebbleOptions(cfg Config) *pebble.Options {
 			RewriteMinimumAge:     blobRewriteMinAge,
 		}
 	}
-	o.EventListener = eventListener(cfg)
+	o.EventListener = eventListener(cfg, st)
 	return o
 }
 
@@ -83,13 +83,14 @@ type noCloser struct{}
 
 func (noCloser) Close() error { return nil }
 
-func eventListener(cfg Config) *pebble.EventListener {
+func eventListener(cfg Config, st *stats) *pebble.EventListener {
 	log := cfg.Logger
 	l := &pebble.EventListener{
 		BackgroundError: func(err error) { log.Error("background work of the store failed; it is tried again", zap.Error(err)) },
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			log.Error("the store found corrupt data", zap.String("path", info.Path), zap.Error(info.Details))
 		},
+		BlobFileRewriteEnd: func(info pebble.BlobFileRewriteInfo) { st.rewrittenBytes.Add(int64(info.Output.Size)) },
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
 			log.Warn("the disk cannot keep up: writes wait", zap.String("reason", info.Reason))
 		},

@@ -181,7 +181,7 @@ func (l *Log) fetch(it *pebble.Iterator) ([]byte, error) {
 	}
 	v, err := it.ValueAndErr()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", l.binding.Info, err)
+		return nil, fmt.Errorf("read %s: %w", l.binding.Info.label(), err)
 	}
 	return v, nil
 }

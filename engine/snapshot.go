@@ -106,7 +106,7 @@ func (s *saver) install(p *pendingSave, ss *pb.Snapshot) error {
 	} else {
 		at = s.e.takeExpected(sh.id, ss)
 		if err := s.installLog(p, &at); err != nil {
-			return fmt.Errorf("install snapshot of %s at index %d: %w", sh.log.binding.Info, ss.Index, err)
+			return fmt.Errorf("install snapshot of %s at index %d: %w", sh.log.binding.Info.label(), ss.Index, err)
 		}
 	}
 	lo, hi := replicaEntryBounds(sh.id.Shard, sh.id.Replica)

@@ -19,15 +19,18 @@ import (
 // compactTo is up to where the Raft log should be compacted now, by a snapshot; 0: it is not worth it yet. It is
 // always below what SetApplied said.
 func (l *Log) SetStart(o ids.Offset) (compactTo ids.RaftIndex, err error) {
+	l.startMu.Lock()
+	defer l.startMu.Unlock()
 	if err := l.raiseStart(o); err != nil {
 		return 0, err
 	}
 	return l.compactTo()
 }
 
+// compactTo needs startMu.
 func (l *Log) compactTo() (ids.RaftIndex, error) {
 	start := l.Start()
-	index, ok, err := l.IndexBelow(start)
+	index, ok, err := l.indexBelow(start)
 	if err != nil || !ok || l.Applied() == 0 {
 		return 0, err
 	}
@@ -46,18 +49,17 @@ func (l *Log) compactTo() (ids.RaftIndex, error) {
 	return index, nil
 }
 
+// raiseStart needs startMu.
 func (l *Log) raiseStart(o ids.Offset) error {
-	l.startMu.Lock()
-	defer l.startMu.Unlock()
 	if o <= l.Start() {
 		return nil
 	}
 	if end := l.End(); o > end {
-		return fmt.Errorf("%w: log start %d of %s, the log ends at %d", ErrOffsetOutOfRange, o, l.binding.Info, end)
+		return fmt.Errorf("%w: log start %d of %s, the log ends at %d", ErrOffsetOutOfRange, o, l.binding.Info.label(), end)
 	}
 	bytes, err := l.bytesBelow(o)
 	if err != nil {
-		return fmt.Errorf("log start %d of %s: %w", o, l.binding.Info, err)
+		return fmt.Errorf("log start %d of %s: %w", o, l.binding.Info.label(), err)
 	}
 	l.sh.mu.RLock()
 	meta := metaRow{Shard: l.binding.Shard, LogStart: o, StartBytes: max(bytes, l.startBytes), GenesisIndex: l.genesis, Epochs: l.epochs}
@@ -85,7 +87,7 @@ func (l *Log) raiseStart(o ids.Offset) error {
 
 // bytesBelow is LogBytes where the log held all offsets below o, as far as entries are there to tell.
 func (l *Log) bytesBelow(o ids.Offset) (int64, error) {
-	index, ok, err := l.IndexBelow(o)
+	index, ok, err := l.indexBelow(o)
 	if err != nil || !ok {
 		return 0, err
 	}
@@ -97,15 +99,23 @@ func (l *Log) bytesBelow(o ids.Offset) (int64, error) {
 	return row.LogBytes, err
 }
 
-// IndexBelow is the largest Raft index up to which the log holds only offsets below o: as far as the Raft log may be
-// compacted when o is the log start. false when the Raft log starts above.
+// IndexBelow is the largest committed Raft index up to which the log holds only offsets below o: as far as the Raft
+// log may be compacted when o is the log start. false when the Raft log starts above.
 func (l *Log) IndexBelow(o ids.Offset) (index ids.RaftIndex, ok bool, err error) {
+	l.startMu.Lock()
+	defer l.startMu.Unlock()
+	return l.indexBelow(o)
+}
+
+// indexBelow needs startMu: the entries that it looks at, committed and behind the start point, stay.
+func (l *Log) indexBelow(o ids.Offset) (index ids.RaftIndex, ok bool, err error) {
 	l.sh.mu.RLock()
-	low, high, next := l.sh.start.Index, l.sh.last, l.sh.start.Next
+	low, high, next := l.sh.start.Index, min(l.sh.last, ids.RaftIndex(l.sh.hard.Commit)), l.sh.start.Next
 	l.sh.mu.RUnlock()
 	if next > o {
 		return 0, false, nil
 	}
+	high = max(low, high)
 	for low < high { // next(low) <= o
 		mid := low + (high-low+1)/2
 		r, err := l.e.entryAt(l.sh, mid)
@@ -217,7 +227,7 @@ func (l *Log) moveLogStart(b *pebble.Batch, old StartPoint, at *StartPoint) erro
 	start := l.Start()
 	if at.Next > start {
 		panic(fmt.Sprintf("BUG: %s: the Raft log is to start at offset %d, above the log start %d: followers would miss what lies between",
-			l.binding.Info, at.Next, start))
+			l.binding.Info.label(), at.Next, start))
 	}
 	var err error
 	if at.Membership, err = l.membershipAt(old, at.Index); err != nil {

@@ -34,7 +34,7 @@ func (s *saver) truncate(p *pendingSave, first ids.RaftIndex) error {
 	t := &truncation{first: first, state: before.LogState}
 	if sh.log != nil {
 		if err := s.truncateLog(p, t); err != nil {
-			return fmt.Errorf("truncate %s to index %d: %w", sh.log.binding.Info, first, err)
+			return fmt.Errorf("truncate %s to index %d: %w", sh.log.binding.Info.label(), first, err)
 		}
 	}
 	lo, hi := entryBounds(sh.id.Shard, sh.id.Replica, first, p.last+1)
