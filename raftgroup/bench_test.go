@@ -91,3 +91,35 @@ func BenchmarkProposeLatency(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkCatchUp measures how fast a follower that was away gets 64 MiB of the log, in bytes of the log.
+func BenchmarkCatchUp(b *testing.B) {
+	const batches, size = 1024, 64 << 10
+	for b.Loop() {
+		b.StopTimer()
+		c := newCluster(b)
+		ms := threeWay(1, c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, nodeOptions{}))
+		w := ms[0].lead(b)
+		w.write(1, 1000)
+		w.settled()
+		sameLog(b, ms[0], ms[2])
+		if err := ms[2].Stop(testContext(b)); err != nil {
+			b.Fatal(err)
+		}
+		w.write(batches, size)
+		w.settled()
+		b.StartTimer()
+		begin := time.Now()
+		late := c.nodes[3].group(1, 3, map[ids.ReplicaID]ids.NodeID{1: 1, 2: 2, 3: 3})
+		eventually(b, "the first entry arrives", func() bool { return late.Log().End() > 1 })
+		waited := time.Since(begin)
+		eventually(b, "the follower has it all", func() bool { return late.Log().End() == ms[0].Log().End() })
+		b.ReportMetric(batches*size/1e6/(time.Since(begin)-waited).Seconds(), "MB/s-once-begun")
+		b.StopTimer()
+		for _, n := range c.nodes {
+			n.stop()
+		}
+		b.StartTimer()
+	}
+	b.SetBytes(batches * size)
+}

@@ -90,6 +90,7 @@ func (h *Host) Close() error {
 	h.watch.close()
 	h.elections.close()
 	h.compactor.close()
+	h.transport.shut()
 	h.nh.Close() // panics on a failure of the LogDB's close, which ours has not
 	for _, lr := range h.localReplicas() {
 		lr.markUnloaded()

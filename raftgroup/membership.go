@@ -33,16 +33,20 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, requestTimeout)
 }
 
-// attempts calls f, a read, until it succeeds, fails for good, or ctx ends. Each attempt has its own deadline.
+// attempts calls f, a read, until it succeeds, fails for good, or ctx ends. dragonboat now and then loses one (a member that learns of
+// its leader and of the index at once), so that each attempt has a deadline of its own, longer after each that was not answered in time.
 func attempts(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	for limit := firstRead; ; limit = min(2*limit, lastRead) {
+	for limit := firstRead; ; {
 		one, cancelOne := context.WithTimeout(ctx, limit)
 		err := f(one)
 		cancelOne()
 		if err == nil || !dragonboat.IsTempError(err) || errors.Is(err, dragonboat.ErrClosed) || errors.Is(err, dragonboat.ErrShardClosed) {
 			return err
+		}
+		if errors.Is(err, dragonboat.ErrTimeout) {
+			limit = min(2*limit, lastRead)
 		}
 		if pause(ctx, attemptPause); ctx.Err() != nil {
 			return fmt.Errorf("%w: %w: %w", ErrUnknown, context.Cause(ctx), err)

@@ -53,14 +53,20 @@ func (t *transport) Start() error { return nil }
 
 // Close implements raftio.ITransport: it closes all connections and waits for the ServeConn calls.
 func (t *transport) Close() error {
+	t.shut()
+	t.wg.Wait()
+	return nil
+}
+
+// shut closes all connections and lets no new ones be made. dragonboat waits for its senders before it calls Close, and one of them may
+// be in a write to a peer that does not read.
+func (t *transport) shut() {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.closed = true
 	for c := range t.conns {
 		_ = c.Close()
 	}
-	t.mu.Unlock()
-	t.wg.Wait()
-	return nil
 }
 
 // track registers an open connection so that Close and a peer's death can end it. False when closed.
