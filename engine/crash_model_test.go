@@ -64,10 +64,14 @@ func newModelLog(metadata bool) *modelLog {
 	return &modelLog{metadata: metadata, epoch: ids.NoEpoch, maxMs: -1, maxMsBase: ids.NoOffset, producers: map[int64]*modelProducer{}}
 }
 
-func replay(metadata bool, entries []pb.Entry) *modelLog {
+// replay is the log after the entries, of which those up to start came as a snapshot: it carries no producer state.
+func replay(metadata bool, entries []pb.Entry, start int) *modelLog {
 	m := newModelLog(metadata)
 	for i := range entries {
 		m.apply(&entries[i])
+		if i+1 == start {
+			m.producers = map[int64]*modelProducer{}
+		}
 	}
 	return m
 }
@@ -164,6 +168,7 @@ type version struct {
 	hard        pb.State
 	entries     []pb.Entry // from index 1 on, those below the start point included
 	kept        int        // entries[:kept] were there before
+	start       int        // entries[:start] came as a snapshot
 	durable     bool       // is durable once the save has returned
 	quarantined map[quarantineID][]byte
 }
@@ -200,13 +205,13 @@ func (s *modelShard) newest() *version { return &s.versions[len(s.versions)-1] }
 // recovered makes v the one version that is known.
 func (s *modelShard) recovered(v version) {
 	s.versions = []version{v}
-	s.log = replay(s.metadata(), v.entries)
+	s.log = replay(s.metadata(), v.entries, v.start)
 }
 
 // next makes up a save and adds the version that it leads to.
 func (s *modelShard) next(rng *rand.Rand) pb.Update {
 	old := s.newest()
-	v := version{hard: old.hard, quarantined: old.quarantined, kept: len(old.entries)}
+	v := version{hard: old.hard, quarantined: old.quarantined, kept: len(old.entries), start: old.start}
 	s.term = max(s.term, v.hard.Term)
 	if rng.IntN(8) == 0 || s.term == 0 {
 		s.term += 1 + rng.Uint64N(2)
@@ -219,12 +224,23 @@ func (s *modelShard) next(rng *rand.Rand) pb.Update {
 	v.entries = old.entries[:v.kept:v.kept]
 	if v.kept < len(old.entries) {
 		v.quarantined = s.quarantine(old, v.kept)
-		s.log = replay(s.metadata(), v.entries)
+		s.log = replay(s.metadata(), v.entries, v.start)
 	}
 	count := []int{0, 1, 1, 1, 2, 3, 5, 9, 25}[rng.IntN(9)]
 	if v.kept < len(old.entries) { // Raft replaces entries, it never only removes them
 		count++
 	}
+	s.grow(rng, &v, count)
+	if rng.IntN(3) > 0 {
+		v.hard.Commit += rng.Uint64N(uint64(len(v.entries)) - v.hard.Commit + 1)
+	}
+	v.durable = count > 0 || v.hard.Term != old.hard.Term || v.hard.Vote != old.hard.Vote
+	s.versions = append(s.versions, v)
+	return pb.Update{ShardID: uint64(s.id.Shard), ReplicaID: uint64(s.id.Replica), State: v.hard, EntriesToSave: v.entries[v.kept:]}
+}
+
+// grow adds entries of the present term.
+func (s *modelShard) grow(rng *rand.Rand, v *version, count int) {
 	for range count {
 		e := s.entry(rng)
 		e.Index, e.Term = uint64(len(v.entries)+1), s.term
@@ -232,12 +248,30 @@ func (s *modelShard) next(rng *rand.Rand) pb.Update {
 		v.entries = append(v.entries, e)
 		s.log.apply(&e)
 	}
-	if rng.IntN(3) > 0 {
-		v.hard.Commit += rng.Uint64N(uint64(len(v.entries)) - v.hard.Commit + 1)
+}
+
+// install makes up a snapshot at the start of the log of a leader that has gone on, and adds the version that it
+// leads to. start is what travels with it.
+func (s *modelShard) install(rng *rand.Rand) (u pb.Update, start []byte) {
+	old := s.newest()
+	v := version{hard: old.hard, durable: true, quarantined: s.quarantine(old, int(old.hard.Commit))}
+	s.term = max(s.term, v.hard.Term, 1)
+	v.hard.Term = s.term
+	v.entries = old.entries[:old.hard.Commit:old.hard.Commit]
+	s.log = replay(s.metadata(), v.entries, old.start)
+	s.grow(rng, &v, 1+rng.IntN(20))
+	for !s.metadata() && s.log.epoch == ids.NoEpoch {
+		s.grow(rng, &v, 1)
 	}
-	v.durable = count > 0 || v.hard.Term != old.hard.Term || v.hard.Vote != old.hard.Vote
+	at := len(v.entries)
+	v.hard.Commit, v.kept, v.start = uint64(at), at, at
+	s.log.producers = map[int64]*modelProducer{}
 	s.versions = append(s.versions, v)
-	return pb.Update{ShardID: uint64(s.id.Shard), ReplicaID: uint64(s.id.Replica), State: v.hard, EntriesToSave: v.entries[v.kept:]}
+	s.startMax = max(s.startMax, ids.RaftIndex(at))
+	s.logStarts[s.log.next] = true
+	travels := snapshotStart{StartPoint: StartPoint{Index: ids.RaftIndex(at), Term: ids.Term(s.term), LogState: s.log.state()}, epochs: s.log.epochs}
+	ss := pb.Snapshot{ShardID: uint64(s.id.Shard), Index: uint64(at), Term: s.term, Type: pb.OnDiskStateMachine, Membership: pb.Membership{Addresses: map[uint64]string{1: "node-1"}}}
+	return pb.Update{ShardID: uint64(s.id.Shard), ReplicaID: uint64(s.id.Replica), State: v.hard, Snapshot: ss}, travels.encode()
 }
 
 // quarantine is what is in quarantine once the entries behind kept are gone.

@@ -236,7 +236,7 @@ func (r *crashRun) step(rng *rand.Rand, worker int, shards []*crashShard) {
 	}
 	var updates []pb.Update
 	for _, s := range chosen {
-		updates = append(updates, s.next(rng))
+		updates = append(updates, r.update(rng, s))
 		s.started.Store(int64(len(s.versions) - 1))
 	}
 	if err := r.db.SaveRaftState(updates, uint64(worker)); err != nil {
@@ -250,6 +250,20 @@ func (r *crashRun) step(rng *rand.Rand, worker int, shards []*crashShard) {
 		}
 		r.checkpoint(rng, s, v)
 	}
+}
+
+// update makes up what a shard saves next, now and then a snapshot.
+func (r *crashRun) update(rng *rand.Rand, s *crashShard) pb.Update {
+	if rng.IntN(25) > 0 {
+		return s.next(rng)
+	}
+	u, start := s.install(rng)
+	if !s.metadata() {
+		if err := r.e.ExpectSnapshot(s.id.Shard, s.id.Replica, start); err != nil {
+			r.t.Errorf("seed %d: %v", r.seed, err)
+		}
+	}
+	return u
 }
 
 // checkpoint tells the log what was applied, as the state machine does.
@@ -430,10 +444,10 @@ func (s *crashShard) match(got storedShard) (version, error) {
 
 // same says in what got differs from v.
 func (s *crashShard) same(got storedShard, v version) error {
-	if int(got.last) != len(v.entries) || got.hard != v.hard {
-		return fmt.Errorf("it ends at index %d with %+v", len(v.entries), v.hard)
+	if int(got.last) != len(v.entries) || got.hard != v.hard || int(got.start) < v.start {
+		return fmt.Errorf("it begins behind index %d and ends at %d with %+v", v.start, len(v.entries), v.hard)
 	}
-	log := replay(s.metadata(), v.entries)
+	log := replay(s.metadata(), v.entries, v.start)
 	for i := range got.entries {
 		want := v.entries[int(got.start)+i]
 		want.Cmd = log.at[int(got.start)+i].cmd
@@ -460,8 +474,8 @@ func (s *crashShard) compareState(l *Log, m *modelLog, v *version) error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	start := l.LogStartPoint()
-	if start.Index > 0 && start.LogState != replay(false, v.entries[:start.Index]).state() {
-		add("the log at its start point %d was %+v, want %+v", start.Index, start.LogState, replay(false, v.entries[:start.Index]).state())
+	if at := replay(false, v.entries[:start.Index], 0).state(); start.Index > 0 && start.LogState != at {
+		add("the log at its start point %d was %+v, want %+v", start.Index, start.LogState, at)
 	}
 	if l.State() != m.state() {
 		add("state %+v, want %+v", l.State(), m.state())
