@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -112,16 +113,19 @@ func (p *partition) handOver(ctx context.Context, to ids.ReplicaID) error {
 		r.closing.Store(true)
 	}
 	if err := p.seq.pause(ctx); err != nil {
-		return err
+		return fmt.Errorf("pause proposals: %w", err)
 	}
 	group := p.core.Load().group
 	if err := group.Drained(ctx); err != nil {
-		return err
+		return fmt.Errorf("drain proposals: %w", err)
 	}
 	if err := group.TransferLeadership(to); err != nil {
-		return err
+		return fmt.Errorf("transfer to replica %d: %w", to, err)
 	}
-	return p.awaitLoss(ctx, term)
+	if err := p.awaitLoss(ctx, term); err != nil {
+		return fmt.Errorf("wait for replica %d to lead: %w", to, err)
+	}
+	return nil
 }
 
 // awaitLoss waits until this replica does not lead in term any more.
