@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"cairn/engine/producer"
+	"cairn/internal/bin"
 	"cairn/internal/ids"
 )
 
@@ -89,6 +90,8 @@ func rowCodecs(t testing.TB) []rowCodec {
 		entryCodec("entry-producer", exampleProducerEntry()),
 		codec("state", pb.State{Term: 7, Vote: 3, Commit: 42}, func(s pb.State) []byte { return appendStateRow(nil, s) }, decodeStateRow),
 		codec("start", start, func(s StartPoint) []byte { return s.appendTo(nil) }, decodeStartPoint),
+		codec("snapshot-start", snapshotStart{StartPoint: start, epochs: []EpochStart{{Epoch: 0, Start: 0}, {Epoch: 5, Start: 900_000, Index: 3}}},
+			func(s snapshotStart) []byte { return s.encode() }, decodeSnapshotStart),
 		codec("bootstrap", pb.Bootstrap{Join: true, Type: pb.OnDiskStateMachine, Addresses: map[uint64]string{1: "node-1", 2: "node-2"}},
 			func(b pb.Bootstrap) []byte { return appendBootstrapRow(nil, b) }, decodeBootstrapRow),
 		codec("owner", ownerRow{Binding: Binding{Info: info, Shard: 50, Replica: 60, Generation: 3, BaseOffset: 900_000}, Old: []replicaID{{20, 30}, {40, 41}}},
@@ -174,7 +177,7 @@ func TestDamagedRowsAreRefused(t *testing.T) {
 			if err == nil && canonical(c.name) && !bytes.Equal(again, c.encoded[:n]) {
 				t.Errorf("%s: the first %d bytes are read, but as something else", c.name, n)
 			}
-			if err != nil && !errors.Is(err, ErrCorruptRow) && !errors.Is(err, ErrMalformed) {
+			if err != nil && !errors.Is(err, ErrCorruptRow) && !errors.Is(err, bin.ErrMalformed) {
 				t.Errorf("%s: the first %d bytes: error %v wraps no sentinel", c.name, n, err)
 			}
 			if err == nil && !tails[c.name] && !wholeCmd && c.name != "epoch-start" && c.name != "snapshot" {
@@ -186,7 +189,7 @@ func TestDamagedRowsAreRefused(t *testing.T) {
 		}
 		newer := bytes.Clone(c.encoded)
 		newer[0] = rowVersion + 1
-		if _, _, err := c.recode(newer); !errors.Is(err, ErrCorruptRow) {
+		if _, _, err := c.recode(newer); !errors.Is(err, bin.ErrMalformed) {
 			t.Errorf("%s: a newer version gives %v", c.name, err)
 		}
 	}

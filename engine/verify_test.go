@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"cairn/internal/ids"
+)
+
+// verifiedLog is a log with all kinds of entries, a truncated tail, a start point and rows of every kind; its
+// batches begin at offsets 4, 7, 9 and 11, its entries at index 10.
+func verifiedLog(t *testing.T, fs vfs.FS) *group {
+	t.Helper()
+	g := compactedGroup(t, openMem(t, fs, smallSteps), testBinding(1))
+	g.save(g.data(2, 80<<10), g.data(1, 100), g.noop())
+	g.fork(g.last-2, 2)
+	g.save(g.noop(), g.epochStart(2), g.data(2, 80<<10))
+	g.save(g.entry([]byte("void")), g.data(1, 100))
+	g.log.SetHighWatermark(7)
+	g.commit(g.last - 1)
+	return g
+}
+
+func verify(t *testing.T, e *Engine) []Problem {
+	t.Helper()
+	problems, err := e.Verify(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return problems
+}
+
+func TestVerifyFindsNothingInAHealthyLog(t *testing.T) {
+	fs := vfs.NewMem()
+	g := verifiedLog(t, fs)
+	if problems := verify(t, g.e); len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+	g.reopen(fs, smallSteps)
+	if problems := verify(t, g.e); len(problems) > 0 {
+		t.Errorf("problems after a restart %v", problems)
+	}
+	if _, err := g.e.Verify(99); !errors.Is(err, ErrNoPartition) {
+		t.Errorf("unknown partition: %v", err)
+	}
+	closeEngine(t, g.e)
+}
+
+func TestVerifyFindsDamage(t *testing.T) {
+	entryKey := func(i ids.RaftIndex) []byte { return appendEntryKey(nil, 101, 1001, i) }
+	changeEntry := func(index ids.RaftIndex, change func(*EntryRow)) func(t *testing.T, e *Engine, b *pebble.Batch) {
+		return func(t *testing.T, e *Engine, b *pebble.Batch) {
+			var row EntryRow
+			if err := e.readEntryRow(replicaID{101, 1001}, index, &row); err != nil {
+				t.Fatal(err)
+			}
+			change(&row)
+			set(b, entryKey(index), row.appendTo(nil))
+		}
+	}
+	changeMeta := func(change func(*metaRow)) func(t *testing.T, e *Engine, b *pebble.Batch) {
+		return func(t *testing.T, e *Engine, b *pebble.Batch) {
+			var m metaRow
+			if _, err := e.get(appendPartitionKey(nil, rowMeta, 1), func(v []byte) (err error) {
+				m, err = decodeMetaRow(v)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			change(&m)
+			set(b, appendPartitionKey(nil, rowMeta, 1), m.appendTo(nil))
+		}
+	}
+	changeData := func(base ids.Offset, change func([]byte) []byte) func(t *testing.T, e *Engine, b *pebble.Batch) {
+		return func(t *testing.T, e *Engine, b *pebble.Batch) {
+			found, err := e.get(appendDataKey(nil, 1, base), func(v []byte) error {
+				set(b, appendDataKey(nil, 1, base), change(append([]byte(nil), v...)))
+				return nil
+			})
+			if err != nil || !found {
+				t.Fatalf("batch at %d: %v, %v", base, found, err)
+			}
+		}
+	}
+	row := func(key, value []byte) func(t *testing.T, e *Engine, b *pebble.Batch) {
+		return func(_ *testing.T, _ *Engine, b *pebble.Batch) { set(b, key, value) }
+	}
+	remove := func(key []byte) func(t *testing.T, e *Engine, b *pebble.Batch) {
+		return func(_ *testing.T, _ *Engine, b *pebble.Batch) { deleteRow(b, key) }
+	}
+	checkpoint := checkpointRow{Shard: 101, Applied: 1000, HighWatermark: 3}
+	highWatermark := checkpointRow{Shard: 101, HighWatermark: 3000}
+	late := timeRow{MaxTimestamp: 1, MaxTimestampBase: 1}
+	for name, tt := range map[string]struct {
+		damage func(t *testing.T, e *Engine, b *pebble.Batch)
+		says   string
+	}{
+		"flipped bit":              {changeData(7, func(b []byte) []byte { b[len(b)-1] ^= 1; return b }), "CRC"},
+		"wrong base offset":        {changeData(7, func(b []byte) []byte { b[7]++; return b }), "base offset"},
+		"cut batch":                {changeData(7, func(b []byte) []byte { return b[:len(b)-1] }), "bytes"},
+		"other leader epoch":       {changeData(7, func(b []byte) []byte { b[15]++; return b }), "describes"},
+		"batch is gone":            {remove(appendDataKey(nil, 1, 7)), "has no batch"},
+		"first batch is gone":      {remove(appendDataKey(nil, 1, 4)), "above the log start"},
+		"last batch is gone":       {remove(appendDataKey(nil, 1, 11)), "has no batch"},
+		"batch behind the end":     {row(appendDataKey(nil, 1, 12), []byte("no batch")), "behind the log end"},
+		"entry is gone":            {remove(entryKey(13)), "follows entry"},
+		"ordinal":                  {changeEntry(11, func(r *EntryRow) { r.Ordinal++ }), "ordinal"},
+		"next offset":              {changeEntry(12, func(r *EntryRow) { r.Next++ }), "log state"},
+		"bytes":                    {changeEntry(14, func(r *EntryRow) { r.LogBytes++ }), "log state"},
+		"maximum of timestamps":    {changeEntry(14, func(r *EntryRow) { r.MaxTimestamp++ }), "log state"},
+		"term falls":               {changeEntry(17, func(r *EntryRow) { r.Term-- }), "follows term"},
+		"producer":                 {changeEntry(16, func(r *EntryRow) { r.Batch.ProducerID = 5 }), "describes"},
+		"epoch of the log":         {changeEntry(13, func(r *EntryRow) { r.LeaderEpoch++ }), "log state"},
+		"epoch is missing":         {changeMeta(func(m *metaRow) { m.Epochs = m.Epochs[:len(m.Epochs)-1] }), "epochs"},
+		"epoch starts elsewhere":   {changeMeta(func(m *metaRow) { m.Epochs[len(m.Epochs)-1].Start++ }), "epochs"},
+		"genesis is missing":       {changeMeta(func(m *metaRow) { m.GenesisIndex = 1000 }), "genesis"},
+		"log start above the end":  {changeMeta(func(m *metaRow) { m.LogStart = 1000 }), "log start"},
+		"meta of another shard":    {changeMeta(func(m *metaRow) { m.Shard++ }), "shard"},
+		"applied behind the end":   {row(appendPartitionKey(nil, rowCheckpoint, 1), checkpoint.appendTo(nil)), "applied"},
+		"high watermark above end": {row(appendPartitionKey(nil, rowCheckpoint, 1), highWatermark.appendTo(nil)), "high watermark"},
+		"time row behind the end":  {row(appendTimeKey(nil, 1, 5000), late.appendTo(nil)), "time row"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := verifiedLog(t, vfs.NewMem())
+			defer closeEngine(t, g.e)
+			b := g.e.newBatch(0)
+			defer b.Close()
+			tt.damage(t, g.e, b)
+			if err := g.e.commit(b, flushSaved); err != nil {
+				t.Fatal(err)
+			}
+			problems := verify(t, g.e)
+			for _, p := range problems {
+				if strings.Contains(p.String(), tt.says) {
+					return
+				}
+			}
+			t.Errorf("problems %v, want one that says %q", problems, tt.says)
+		})
+	}
+}
