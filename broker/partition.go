@@ -177,6 +177,7 @@ func (p *partition) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
 	}
 	p.mu.Unlock()
 	p.finishReign(ended)
+	p.seq.leave(term)
 	if elected {
 		p.owner.elected(p, term)
 	}

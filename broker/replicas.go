@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -26,6 +27,9 @@ const (
 	openWorkers = 16
 	// transitionRetry is the wait after a failed start, stop or deletion.
 	transitionRetry = 2 * time.Second
+
+	defaultProducerExpiry = 24 * time.Hour
+	defaultProducerCheck  = 10 * time.Minute
 )
 
 // replicaManagerConfig is what a replicaManager works with. All fields are needed; Static may be nil.
@@ -40,7 +44,10 @@ type replicaManagerConfig struct {
 	Host      *raftgroup.Host
 	// Static has the broker's own properties, the weakest source of topic settings.
 	Static topicconfig.Layer
-	Log    *zap.Logger
+	// ProducerExpiry is how long a producer without batches is remembered (producer.id.expiration.ms), ProducerCheck how
+	// often that is looked at (producer.id.expiration.check.interval.ms). 0: Kafka's defaults.
+	ProducerExpiry, ProducerCheck time.Duration
+	Log                           *zap.Logger
 }
 
 // replicaManager keeps the partitions hosted here in line with the metadata image: it starts, stops and deletes
@@ -72,6 +79,8 @@ type replicaManager struct {
 }
 
 func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
+	cfg.ProducerExpiry = cmp.Or(cfg.ProducerExpiry, defaultProducerExpiry)
+	cfg.ProducerCheck = cmp.Or(cfg.ProducerCheck, defaultProducerCheck)
 	m := &replicaManager{
 		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},

@@ -127,10 +127,14 @@ func (m *replicaManager) openReign(p *partition, state *controller.Partition) {
 func (m *replicaManager) runTicks(ctx context.Context) {
 	ticker := time.NewTicker(replicaTick)
 	defer ticker.Stop()
+	expiry := time.NewTicker(m.cfg.ProducerCheck)
+	defer expiry.Stop()
 	for {
 		select {
 		case <-ticker.C:
 			m.tick()
+		case now := <-expiry.C:
+			m.expireProducers(now)
 		case <-ctx.Done():
 			return
 		}
@@ -154,4 +158,11 @@ func (m *replicaManager) tick() {
 		}
 	}
 	m.retryTransitions()
+}
+
+// expireProducers forgets producers that have not written for long, on leaders and followers alike.
+func (m *replicaManager) expireProducers(now time.Time) {
+	for _, p := range m.partitions() {
+		p.log().ExpireProducers(now.UnixMilli(), m.cfg.ProducerExpiry.Milliseconds())
+	}
 }

@@ -124,6 +124,15 @@ func (s *sequencer) end(r *reign) {
 	dropAll(failed)
 }
 
+// leave forgets the terms before term: Raft appends nothing of them here any more.
+func (s *sequencer) leave(term ids.Term) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.term < term && s.reign == nil {
+		s.doomed = nil
+	}
+}
+
 // pause lets no submission in until the next reign, and returns when the one that has the turn is through.
 func (s *sequencer) pause(ctx context.Context) error {
 	select {
