@@ -91,7 +91,7 @@ func parseKey(k []byte, length int, kinds ...rowKind) ([]byte, error) {
 			return k[1:], nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %x is none of the kinds %q", errBadKey, k, kinds)
+	return nil, fmt.Errorf("%w: %x is none of the kinds %q", errBadKey, k, append([]rowKind(nil), kinds...)) // a copy: kinds stays on the stack
 }
 
 func parseOffset(k, at []byte) (ids.Offset, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,76 +71,74 @@ func TestSaveLeavesTheCommandAlone(t *testing.T) {
 	}
 }
 
-// Each case saves proposals behind a started group's and says which kinds come out.
+// voidCase saves proposals behind a started group's and says which kinds come out.
+type voidCase struct {
+	name    string
+	entries func(g *group) []pb.Entry
+	want    []EntryKind
+	next    ids.Offset
+}
+
+// withHeader is a proposal whose header is not what it should be.
+func withHeader(g *group, kind EntryKind, change func(*Header)) pb.Entry {
+	h := g.header(kind)
+	change(&h)
+	cmd := g.batch(2, 10, nil)
+	PutHeader(cmd, h)
+	g.ordinal-- // it will be void
+	return g.entry(cmd)
+}
+
+var voidOrder = []voidCase{
+	{"in order", func(g *group) []pb.Entry { return []pb.Entry{g.data(1, 1), g.data(1, 1)} }, []EntryKind{KindData, KindData}, 2},
+	{"ordinal left out", func(g *group) []pb.Entry {
+		return []pb.Entry{withHeader(g, KindData, func(h *Header) { h.Ordinal++ }), g.data(1, 1)}
+	}, []EntryKind{KindVoid, KindData}, 1},
+	{"ordinal repeated", func(g *group) []pb.Entry {
+		return []pb.Entry{g.data(1, 1), withHeader(g, KindData, func(h *Header) { h.Ordinal-- }), g.data(1, 1)}
+	}, []EntryKind{KindData, KindVoid, KindData}, 2},
+	{"all behind a dropped one", func(g *group) []pb.Entry {
+		g.ordinal++
+		return []pb.Entry{g.data(1, 1), g.data(1, 1)}
+	}, []EntryKind{KindVoid, KindVoid}, 0},
+	{"term of another leader", func(g *group) []pb.Entry {
+		return []pb.Entry{withHeader(g, KindData, func(h *Header) { h.Term++ })}
+	}, []EntryKind{KindVoid}, 0},
+	{"first ordinal of a new term is 1", func(g *group) []pb.Entry {
+		g.newTerm(2)
+		return []pb.Entry{g.noop(), g.data(1, 1)}
+	}, []EntryKind{KindRaft, KindData}, 1},
+	{"ordinal goes on in a new term", func(g *group) []pb.Entry {
+		g.hard.Term = 2
+		return []pb.Entry{g.data(1, 1)}
+	}, []EntryKind{KindVoid}, 0},
+}
+
+var voidContent = []voidCase{
+	{"second genesis", func(g *group) []pb.Entry { return []pb.Entry{g.genesis()} }, []EntryKind{KindVoid}, 0},
+	{"epoch does not rise", func(g *group) []pb.Entry { return []pb.Entry{g.epochStart(0)} }, []EntryKind{KindVoid}, 0},
+	{"data of another epoch", func(g *group) []pb.Entry {
+		return []pb.Entry{withHeader(g, KindData, func(h *Header) { h.LeaderEpoch = 5 })}
+	}, []EntryKind{KindVoid}, 0},
+	{"data of the new epoch", func(g *group) []pb.Entry { return []pb.Entry{g.epochStart(4), g.data(1, 1)} }, []EntryKind{KindEpochStart, KindData}, 1},
+	{"log start", func(g *group) []pb.Entry { return []pb.Entry{g.data(2, 1), g.logStart(1)} }, []EntryKind{KindData, KindLogStart}, 2},
+	{"log start above the end", func(g *group) []pb.Entry { return []pb.Entry{g.logStart(1)} }, []EntryKind{KindVoid}, 0},
+	{"no header", func(g *group) []pb.Entry { return []pb.Entry{g.entry([]byte("short"))} }, []EntryKind{KindVoid}, 0},
+	{"unknown kind", func(g *group) []pb.Entry { return []pb.Entry{g.entry(make([]byte, 100))} }, []EntryKind{KindVoid}, 0},
+	{"short batch", func(g *group) []pb.Entry {
+		b := make([]byte, 60)
+		PutHeader(b, Header{Ordinal: g.ordinal + 1, Term: 1, Kind: KindData})
+		return []pb.Entry{g.entry(b)}
+	}, []EntryKind{KindVoid}, 0},
+	{"compressed by dragonboat", func(g *group) []pb.Entry {
+		e := g.data(1, 1)
+		e.Cmd[0] = 2
+		return []pb.Entry{e}
+	}, []EntryKind{KindVoid}, 0},
+}
+
 func TestVoidEntries(t *testing.T) {
-	withHeader := func(g *group, kind EntryKind, change func(*Header)) pb.Entry {
-		h := g.header(kind)
-		change(&h)
-		var cmd []byte
-		switch kind {
-		case KindData:
-			cmd = g.batch(2, 10, nil)
-			PutHeader(cmd, h)
-		case KindEpochStart:
-			cmd = EncodeEpochStart(h)
-		case KindLogStart:
-			cmd = EncodeLogStart(h, 0)
-		}
-		if h.Ordinal != g.ordinal || h.Term != ids.Term(g.hard.Term) || h.LeaderEpoch != g.epoch {
-			g.ordinal-- // it will be void
-		}
-		return g.entry(cmd)
-	}
-	cases := []struct {
-		name    string
-		entries func(g *group) []pb.Entry
-		want    []EntryKind
-		next    ids.Offset
-	}{
-		{"in order", func(g *group) []pb.Entry { return []pb.Entry{g.data(1, 1), g.data(1, 1)} }, []EntryKind{KindData, KindData}, 2},
-		{"ordinal left out", func(g *group) []pb.Entry {
-			return []pb.Entry{withHeader(g, KindData, func(h *Header) { h.Ordinal++ }), g.data(1, 1)}
-		}, []EntryKind{KindVoid, KindData}, 1},
-		{"ordinal repeated", func(g *group) []pb.Entry {
-			return []pb.Entry{g.data(1, 1), withHeader(g, KindData, func(h *Header) { h.Ordinal-- }), g.data(1, 1)}
-		}, []EntryKind{KindData, KindVoid, KindData}, 2},
-		{"all behind a dropped one", func(g *group) []pb.Entry {
-			g.ordinal++
-			return []pb.Entry{g.data(1, 1), g.data(1, 1)}
-		}, []EntryKind{KindVoid, KindVoid}, 0},
-		{"term of another leader", func(g *group) []pb.Entry {
-			return []pb.Entry{withHeader(g, KindData, func(h *Header) { h.Term++ })}
-		}, []EntryKind{KindVoid}, 0},
-		{"first ordinal of a new term is 1", func(g *group) []pb.Entry {
-			g.newTerm(2)
-			return []pb.Entry{g.noop(), g.data(1, 1)}
-		}, []EntryKind{KindRaft, KindData}, 1},
-		{"ordinal goes on in a new term", func(g *group) []pb.Entry {
-			g.hard.Term = 2
-			return []pb.Entry{g.data(1, 1)}
-		}, []EntryKind{KindVoid}, 0},
-		{"second genesis", func(g *group) []pb.Entry { return []pb.Entry{g.genesis()} }, []EntryKind{KindVoid}, 0},
-		{"epoch does not rise", func(g *group) []pb.Entry { return []pb.Entry{g.epochStart(0)} }, []EntryKind{KindVoid}, 0},
-		{"data of another epoch", func(g *group) []pb.Entry {
-			return []pb.Entry{withHeader(g, KindData, func(h *Header) { h.LeaderEpoch = 5 })}
-		}, []EntryKind{KindVoid}, 0},
-		{"data of the new epoch", func(g *group) []pb.Entry { return []pb.Entry{g.epochStart(4), g.data(1, 1)} }, []EntryKind{KindEpochStart, KindData}, 1},
-		{"log start", func(g *group) []pb.Entry { return []pb.Entry{g.data(2, 1), g.logStart(1)} }, []EntryKind{KindData, KindLogStart}, 2},
-		{"log start above the end", func(g *group) []pb.Entry { return []pb.Entry{g.logStart(1)} }, []EntryKind{KindVoid}, 0},
-		{"no header", func(g *group) []pb.Entry { return []pb.Entry{g.entry([]byte("short"))} }, []EntryKind{KindVoid}, 0},
-		{"unknown kind", func(g *group) []pb.Entry { return []pb.Entry{g.entry(make([]byte, 100))} }, []EntryKind{KindVoid}, 0},
-		{"short batch", func(g *group) []pb.Entry {
-			b := make([]byte, 60)
-			PutHeader(b, Header{Ordinal: g.ordinal + 1, Term: 1, Kind: KindData})
-			return []pb.Entry{g.entry(b)}
-		}, []EntryKind{KindVoid}, 0},
-		{"compressed by dragonboat", func(g *group) []pb.Entry {
-			e := g.data(1, 1)
-			e.Cmd[0] = 2
-			return []pb.Entry{e}
-		}, []EntryKind{KindVoid}, 0},
-	}
-	for _, c := range cases {
+	for _, c := range slices.Concat(voidOrder, voidContent) {
 		t.Run(c.name, func(t *testing.T) {
 			fs := vfs.NewMem()
 			e := openMem(t, fs, nil)

@@ -255,87 +255,92 @@ func TestSnapshotInstallBeginsTheLogAnew(t *testing.T) {
 	closeEngine(t, follower.e)
 }
 
+// metadata is the replica 4 of the metadata shard on an engine that is reopened.
+type metadata struct {
+	t  testing.TB
+	fs vfs.FS
+	e  *Engine
+}
+
+func metadataEntry(i, term uint64, cmd string) pb.Entry {
+	return pb.Entry{Index: i, Term: term, Type: pb.EncodedEntry, Cmd: append([]byte{0}, cmd...), Key: i}
+}
+
+func (m *metadata) save(state pb.State, ss pb.Snapshot, entries ...pb.Entry) {
+	m.t.Helper()
+	u := pb.Update{ShardID: 1, ReplicaID: 4, State: state, Snapshot: ss, EntriesToSave: entries}
+	if err := (logDB{m.e}).SaveRaftState([]pb.Update{u}, 1); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// wants checks the Raft state behind an index and the commands of all entries from low on.
+func (m *metadata) wants(behind uint64, state raftio.RaftState, low uint64, cmds ...string) {
+	m.t.Helper()
+	got, err := logDB{m.e}.ReadRaftState(1, 4, behind)
+	if err != nil || got != state {
+		m.t.Errorf("state %+v, %v, want %+v", got, err, state)
+	}
+	entries, _, err := logDB{m.e}.IterateEntries(nil, 0, 1, 4, low, low+uint64(len(cmds)), 1<<20)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var read []string
+	for _, e := range entries {
+		read = append(read, string(e.Cmd[1:]))
+	}
+	if !slices.Equal(read, cmds) {
+		m.t.Errorf("entries %v, want %v", read, cmds)
+	}
+}
+
+func (m *metadata) reopen() {
+	m.t.Helper()
+	closeEngine(m.t, m.e)
+	m.e = openMem(m.t, m.fs, nil)
+}
+
 func TestMetadataShardIsAnOrdinaryLog(t *testing.T) {
-	fs := vfs.NewMem()
-	e := openMem(t, fs, nil)
-	db := logDB{e}
-	if _, err := db.ReadRaftState(1, 4, 0); !errors.Is(err, raftio.ErrNoSavedLog) {
+	m := &metadata{t: t, fs: vfs.NewMem()}
+	m.e = openMem(t, m.fs, nil)
+	if _, err := (logDB{m.e}).ReadRaftState(1, 4, 0); !errors.Is(err, raftio.ErrNoSavedLog) {
 		t.Errorf("empty: %v", err)
 	}
-	entry := func(i, term uint64, cmd string) pb.Entry {
-		return pb.Entry{Index: i, Term: term, Type: pb.EncodedEntry, Cmd: append([]byte{0}, cmd...), Key: i}
-	}
-	save := func(state pb.State, entries ...pb.Entry) {
-		t.Helper()
-		if err := (logDB{e}).SaveRaftState([]pb.Update{{ShardID: 1, ReplicaID: 4, State: state, EntriesToSave: entries}}, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read := func(low, high uint64) (cmds []string) {
-		t.Helper()
-		got, _, err := (logDB{e}).IterateEntries(nil, 0, 1, 4, low, high, 1<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range got {
-			cmds = append(cmds, string(e.Cmd[1:]))
-		}
-		return cmds
-	}
-	save(pb.State{Term: 1, Commit: 2}, entry(1, 1, "a"), entry(2, 1, "b"), entry(3, 1, "c"), entry(4, 1, "d"))
-	save(pb.State{Term: 2, Vote: 4, Commit: 2}, entry(3, 2, "C"))
-	if got := read(1, 4); !slices.Equal(got, []string{"a", "b", "C"}) {
-		t.Errorf("entries %v", got)
-	}
+	none := pb.Snapshot{}
+	m.save(pb.State{Term: 1, Commit: 2}, none, metadataEntry(1, 1, "a"), metadataEntry(2, 1, "b"), metadataEntry(3, 1, "c"), metadataEntry(4, 1, "d"))
+	m.save(pb.State{Term: 2, Vote: 4, Commit: 2}, none, metadataEntry(3, 2, "C"))
+	m.wants(0, raftio.RaftState{State: pb.State{Term: 2, Vote: 4, Commit: 2}, FirstIndex: 1, EntryCount: 3}, 1, "a", "b", "C")
+
 	ss := pb.Snapshot{ShardID: 1, Index: 2, Term: 1, Filepath: "f", Membership: pb.Membership{Addresses: map[uint64]string{4: "node-4"}}}
-	if err := db.SaveSnapshots([]pb.Update{{ShardID: 1, ReplicaID: 4, Snapshot: ss}}); err != nil {
+	if err := (logDB{m.e}).SaveSnapshots([]pb.Update{{ShardID: 1, ReplicaID: 4, Snapshot: ss}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.RemoveEntriesTo(1, 4, 1); err != nil {
+	if err := (logDB{m.e}).RemoveEntriesTo(1, 4, 1); err != nil {
 		t.Fatal(err)
 	}
-	reopen := func() {
-		t.Helper()
-		closeEngine(t, e)
-		e = openMem(t, fs, nil)
-	}
-	reopen()
-	if got, err := (logDB{e}).GetSnapshot(1, 4); err != nil || got.Index != 2 || got.Filepath != "f" || got.Membership.Addresses[4] != "node-4" {
+	m.reopen()
+	if got, err := (logDB{m.e}).GetSnapshot(1, 4); err != nil || got.Index != 2 || got.Filepath != "f" || got.Membership.Addresses[4] != "node-4" {
 		t.Errorf("snapshot %+v, %v", got, err)
 	}
-	state, err := logDB{e}.ReadRaftState(1, 4, 2)
-	if want := (raftio.RaftState{State: pb.State{Term: 2, Vote: 4, Commit: 2}, FirstIndex: 3, EntryCount: 1}); err != nil || state != want {
-		t.Errorf("state %+v, %v", state, err)
-	}
-	if got := read(2, 4); !slices.Equal(got, []string{"b", "C"}) {
-		t.Errorf("entries %v", got)
-	}
-	if got := e.DurableIndex(1); got != 3 {
+	m.wants(2, raftio.RaftState{State: pb.State{Term: 2, Vote: 4, Commit: 2}, FirstIndex: 3, EntryCount: 1}, 2, "b", "C")
+	if got := m.e.DurableIndex(1); got != 3 {
 		t.Errorf("durable index %d", got)
 	}
-	// A snapshot from the leader replaces the log.
-	ss.Index, ss.Term = 10, 3
-	if err := (logDB{e}).SaveRaftState([]pb.Update{{ShardID: 1, ReplicaID: 4, State: pb.State{Term: 3, Commit: 10}, Snapshot: ss, EntriesToSave: []pb.Entry{entry(11, 3, "k")}}}, 1); err != nil {
+
+	ss.Index, ss.Term = 10, 3 // from the leader: it replaces the log
+	m.save(pb.State{Term: 3, Commit: 10}, ss, metadataEntry(11, 3, "k"))
+	m.reopen()
+	m.wants(10, raftio.RaftState{State: pb.State{Term: 3, Commit: 10}, FirstIndex: 11, EntryCount: 1}, 11, "k")
+	if err := (logDB{m.e}).RemoveNodeData(1, 4); err != nil {
 		t.Fatal(err)
 	}
-	reopen()
-	state, err = logDB{e}.ReadRaftState(1, 4, 10)
-	if want := (raftio.RaftState{State: pb.State{Term: 3, Commit: 10}, FirstIndex: 11, EntryCount: 1}); err != nil || state != want {
-		t.Errorf("state %+v, %v", state, err)
-	}
-	if got := read(11, 12); !slices.Equal(got, []string{"k"}) {
-		t.Errorf("entries %v", got)
-	}
-	if err := (logDB{e}).RemoveNodeData(1, 4); err != nil {
-		t.Fatal(err)
-	}
-	if rows := storeRows(t, e, nil); len(rows) != 0 {
+	if rows := storeRows(t, m.e, nil); len(rows) != 0 {
 		t.Errorf("rows are left: %q", rows)
 	}
-	if _, err := (logDB{e}).ReadRaftState(1, 4, 0); !errors.Is(err, raftio.ErrNoSavedLog) {
+	if _, err := (logDB{m.e}).ReadRaftState(1, 4, 0); !errors.Is(err, raftio.ErrNoSavedLog) {
 		t.Errorf("removed: %v", err)
 	}
-	closeEngine(t, e)
+	closeEngine(t, m.e)
 }
 
 func FuzzSnapshotStart(f *testing.F) {
