@@ -73,8 +73,10 @@ func (c *conn) takeReady(batch []*request) (_ []*request, open bool) {
 // send encodes and writes the answers of batch, then gives back what the requests held.
 func (w *responseWriter) send(batch []*request) error {
 	w.scratch, w.cuts = w.scratch[:0], w.cuts[:0]
+	now := time.Now()
 	for _, r := range batch {
 		w.add(r)
+		w.c.server.metrics.answered(r.hdr.Key, now.Sub(r.arrived))
 	}
 	n, err := w.flush()
 	w.settle(batch, n)
@@ -126,13 +128,12 @@ func (w *responseWriter) flush() (int64, error) {
 
 // settle records and releases what was sent.
 func (w *responseWriter) settle(batch []*request, written int64) {
-	c, now := w.c, time.Now()
+	c := w.c
 	sent := 0
 	for _, r := range batch {
 		for _, b := range r.bufs {
 			sent += len(b)
 		}
-		c.server.metrics.answered(r.hdr.Key, now.Sub(r.arrived))
 		r.releaseFrame()
 		r.resp, r.bufs, r.msg = nil, nil, nil
 	}

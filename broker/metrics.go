@@ -40,7 +40,7 @@ func newMetrics() *metrics {
 		registry: prometheus.NewRegistry(),
 		requestSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: metricsNamespace, Name: "request_seconds", Buckets: requestBuckets,
-			Help: "Time from a request's arrival until its response was handed to the system, by API. Long polls and acks=all waits are part of it.",
+			Help: "Time from a request's arrival until its response was ready to be sent, by API. Long polls and acks=all waits are part of it.",
 		}, []string{"api"}),
 		requestBytes:       counter("request_bytes_total", "Bytes of requests read from clients."),
 		responseBytes:      counter("response_bytes_total", "Bytes of responses written to clients."),
@@ -56,7 +56,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// answered records a request whose response is on the way. Looking the observer up by name would cost more than the rest.
+// answered records a request that is answered. Looking the observer up by name would cost more than the rest.
 func (m *metrics) answered(key int16, took time.Duration) {
 	o, ok := m.byKey.Load(key)
 	if !ok {
