@@ -50,81 +50,90 @@ func TestVerifyFindsNothingInAHealthyLog(t *testing.T) {
 	closeEngine(t, g.e)
 }
 
+// damage changes rows behind the engine's back.
+type damage func(t *testing.T, e *Engine, b *pebble.Batch)
+
+func entryKeyOf(i ids.RaftIndex) []byte { return appendEntryKey(nil, 101, 1001, i) }
+
+func changeEntry(index ids.RaftIndex, change func(*EntryRow)) damage {
+	return func(t *testing.T, e *Engine, b *pebble.Batch) {
+		var row EntryRow
+		if err := e.readEntryRow(replicaID{101, 1001}, index, &row); err != nil {
+			t.Fatal(err)
+		}
+		change(&row)
+		set(b, entryKeyOf(index), row.appendTo(nil))
+	}
+}
+
+func changeMeta(change func(*metaRow)) damage {
+	return func(t *testing.T, e *Engine, b *pebble.Batch) {
+		var m metaRow
+		if _, err := e.get(appendPartitionKey(nil, rowMeta, 1), func(v []byte) (err error) {
+			m, err = decodeMetaRow(v)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		change(&m)
+		set(b, appendPartitionKey(nil, rowMeta, 1), m.appendTo(nil))
+	}
+}
+
+func changeData(base ids.Offset, change func([]byte) []byte) damage {
+	return func(t *testing.T, e *Engine, b *pebble.Batch) {
+		found, err := e.get(appendDataKey(nil, 1, base), func(v []byte) error {
+			set(b, appendDataKey(nil, 1, base), change(append([]byte(nil), v...)))
+			return nil
+		})
+		if err != nil || !found {
+			t.Fatalf("batch at %d: %v, %v", base, found, err)
+		}
+	}
+}
+
+func putRow(key, value []byte) damage {
+	return func(_ *testing.T, _ *Engine, b *pebble.Batch) { set(b, key, value) }
+}
+
+func removeRow(key []byte) damage {
+	return func(_ *testing.T, _ *Engine, b *pebble.Batch) { deleteRow(b, key) }
+}
+
 func TestVerifyFindsDamage(t *testing.T) {
-	entryKey := func(i ids.RaftIndex) []byte { return appendEntryKey(nil, 101, 1001, i) }
-	changeEntry := func(index ids.RaftIndex, change func(*EntryRow)) func(t *testing.T, e *Engine, b *pebble.Batch) {
-		return func(t *testing.T, e *Engine, b *pebble.Batch) {
-			var row EntryRow
-			if err := e.readEntryRow(replicaID{101, 1001}, index, &row); err != nil {
-				t.Fatal(err)
-			}
-			change(&row)
-			set(b, entryKey(index), row.appendTo(nil))
-		}
-	}
-	changeMeta := func(change func(*metaRow)) func(t *testing.T, e *Engine, b *pebble.Batch) {
-		return func(t *testing.T, e *Engine, b *pebble.Batch) {
-			var m metaRow
-			if _, err := e.get(appendPartitionKey(nil, rowMeta, 1), func(v []byte) (err error) {
-				m, err = decodeMetaRow(v)
-				return err
-			}); err != nil {
-				t.Fatal(err)
-			}
-			change(&m)
-			set(b, appendPartitionKey(nil, rowMeta, 1), m.appendTo(nil))
-		}
-	}
-	changeData := func(base ids.Offset, change func([]byte) []byte) func(t *testing.T, e *Engine, b *pebble.Batch) {
-		return func(t *testing.T, e *Engine, b *pebble.Batch) {
-			found, err := e.get(appendDataKey(nil, 1, base), func(v []byte) error {
-				set(b, appendDataKey(nil, 1, base), change(append([]byte(nil), v...)))
-				return nil
-			})
-			if err != nil || !found {
-				t.Fatalf("batch at %d: %v, %v", base, found, err)
-			}
-		}
-	}
-	row := func(key, value []byte) func(t *testing.T, e *Engine, b *pebble.Batch) {
-		return func(_ *testing.T, _ *Engine, b *pebble.Batch) { set(b, key, value) }
-	}
-	remove := func(key []byte) func(t *testing.T, e *Engine, b *pebble.Batch) {
-		return func(_ *testing.T, _ *Engine, b *pebble.Batch) { deleteRow(b, key) }
-	}
 	checkpoint := checkpointRow{Shard: 101, Applied: 1000, HighWatermark: 3}
 	highWatermark := checkpointRow{Shard: 101, HighWatermark: 3000}
 	late := timeRow{MaxTimestamp: 1, MaxTimestampBase: 1}
-	for name, tt := range map[string]struct {
-		damage func(t *testing.T, e *Engine, b *pebble.Batch)
-		says   string
+	for _, tt := range []struct {
+		name, says string
+		damage     damage
 	}{
-		"flipped bit":              {changeData(7, func(b []byte) []byte { b[len(b)-1] ^= 1; return b }), "CRC"},
-		"wrong base offset":        {changeData(7, func(b []byte) []byte { b[7]++; return b }), "base offset"},
-		"cut batch":                {changeData(7, func(b []byte) []byte { return b[:len(b)-1] }), "bytes"},
-		"other leader epoch":       {changeData(7, func(b []byte) []byte { b[15]++; return b }), "describes"},
-		"batch is gone":            {remove(appendDataKey(nil, 1, 7)), "has no batch"},
-		"first batch is gone":      {remove(appendDataKey(nil, 1, 4)), "above the log start"},
-		"last batch is gone":       {remove(appendDataKey(nil, 1, 11)), "has no batch"},
-		"batch behind the end":     {row(appendDataKey(nil, 1, 12), []byte("no batch")), "behind the log end"},
-		"entry is gone":            {remove(entryKey(13)), "follows entry"},
-		"ordinal":                  {changeEntry(11, func(r *EntryRow) { r.Ordinal++ }), "ordinal"},
-		"next offset":              {changeEntry(12, func(r *EntryRow) { r.Next++ }), "log state"},
-		"bytes":                    {changeEntry(14, func(r *EntryRow) { r.LogBytes++ }), "log state"},
-		"maximum of timestamps":    {changeEntry(14, func(r *EntryRow) { r.MaxTimestamp++ }), "log state"},
-		"term falls":               {changeEntry(17, func(r *EntryRow) { r.Term-- }), "follows term"},
-		"producer":                 {changeEntry(16, func(r *EntryRow) { r.Batch.ProducerID = 5 }), "describes"},
-		"epoch of the log":         {changeEntry(13, func(r *EntryRow) { r.LeaderEpoch++ }), "log state"},
-		"epoch is missing":         {changeMeta(func(m *metaRow) { m.Epochs = m.Epochs[:len(m.Epochs)-1] }), "epochs"},
-		"epoch starts elsewhere":   {changeMeta(func(m *metaRow) { m.Epochs[len(m.Epochs)-1].Start++ }), "epochs"},
-		"genesis is missing":       {changeMeta(func(m *metaRow) { m.GenesisIndex = 1000 }), "genesis"},
-		"log start above the end":  {changeMeta(func(m *metaRow) { m.LogStart = 1000 }), "log start"},
-		"meta of another shard":    {changeMeta(func(m *metaRow) { m.Shard++ }), "shard"},
-		"applied behind the end":   {row(appendPartitionKey(nil, rowCheckpoint, 1), checkpoint.appendTo(nil)), "applied"},
-		"high watermark above end": {row(appendPartitionKey(nil, rowCheckpoint, 1), highWatermark.appendTo(nil)), "high watermark"},
-		"time row behind the end":  {row(appendTimeKey(nil, 1, 5000), late.appendTo(nil)), "time row"},
+		{"flipped bit", "CRC", changeData(7, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })},
+		{"wrong base offset", "base offset", changeData(7, func(b []byte) []byte { b[7]++; return b })},
+		{"cut batch", "bytes", changeData(7, func(b []byte) []byte { return b[:len(b)-1] })},
+		{"other leader epoch", "describes", changeData(7, func(b []byte) []byte { b[15]++; return b })},
+		{"batch is gone", "has no batch", removeRow(appendDataKey(nil, 1, 7))},
+		{"first batch is gone", "above the log start", removeRow(appendDataKey(nil, 1, 4))},
+		{"last batch is gone", "has no batch", removeRow(appendDataKey(nil, 1, 11))},
+		{"batch behind the end", "behind the log end", putRow(appendDataKey(nil, 1, 12), []byte("no batch"))},
+		{"entry is gone", "follows entry", removeRow(entryKeyOf(13))},
+		{"ordinal", "ordinal", changeEntry(11, func(r *EntryRow) { r.Ordinal++ })},
+		{"next offset", "log state", changeEntry(12, func(r *EntryRow) { r.Next++ })},
+		{"bytes", "log state", changeEntry(14, func(r *EntryRow) { r.LogBytes++ })},
+		{"maximum of timestamps", "log state", changeEntry(14, func(r *EntryRow) { r.MaxTimestamp++ })},
+		{"term falls", "follows term", changeEntry(17, func(r *EntryRow) { r.Term-- })},
+		{"producer", "describes", changeEntry(16, func(r *EntryRow) { r.Batch.ProducerID = 5 })},
+		{"epoch of the log", "log state", changeEntry(13, func(r *EntryRow) { r.LeaderEpoch++ })},
+		{"epoch is missing", "epochs", changeMeta(func(m *metaRow) { m.Epochs = m.Epochs[:len(m.Epochs)-1] })},
+		{"epoch starts elsewhere", "epochs", changeMeta(func(m *metaRow) { m.Epochs[len(m.Epochs)-1].Start++ })},
+		{"genesis is missing", "genesis", changeMeta(func(m *metaRow) { m.GenesisIndex = 1000 })},
+		{"log start above the end", "log start", changeMeta(func(m *metaRow) { m.LogStart = 1000 })},
+		{"meta of another shard", "shard", changeMeta(func(m *metaRow) { m.Shard++ })},
+		{"applied behind the end", "applied", putRow(appendPartitionKey(nil, rowCheckpoint, 1), checkpoint.appendTo(nil))},
+		{"high watermark above end", "high watermark", putRow(appendPartitionKey(nil, rowCheckpoint, 1), highWatermark.appendTo(nil))},
+		{"time row behind the end", "time row", putRow(appendTimeKey(nil, 1, 5000), late.appendTo(nil))},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			g := verifiedLog(t, vfs.NewMem())
 			defer closeEngine(t, g.e)
 			b := g.e.newBatch(0)
