@@ -139,7 +139,7 @@ func TestClientFollowsTheActiveController(t *testing.T) {
 func TestSecondProcessIsRefusedAndTheFirstOneReplacedLater(t *testing.T) {
 	inBubble(t, 1, func(t *testing.T, q *quorum) {
 		first := q.startClient(10)
-		second := q.client(10, nil)
+		second := q.client(10, func(cfg *ClientConfig) { cfg.Directory = testID(98) })
 		defer second.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

@@ -68,7 +68,8 @@ func (c *Controller) isVoter(node ids.NodeID) bool {
 
 // checkRegistration returns the code that refuses the registration, 0 if none does. Another process under the same id is
 // refused while the registered one may still be alive; once that one's connections are gone, or its session is over, the
-// new one replaces it.
+// new one replaces it. A process on the same data directory replaces it at once: it holds the directory's lock, so the other
+// one has ended.
 func (c *Controller) checkRegistration(req *kmsg.BrokerRegistrationRequest) int16 {
 	if code, refused := c.notActive(); refused {
 		return code
@@ -81,7 +82,7 @@ func (c *Controller) checkRegistration(req *kmsg.BrokerRegistrationRequest) int1
 		return kerr.InconsistentClusterID.Code
 	}
 	old := img.Brokers[ids.NodeID(req.BrokerID)]
-	if old == nil || old.Incarnation == ids.UUID(req.IncarnationID) || old.Fenced || old.ShuttingDown {
+	if old == nil || old.Incarnation == ids.UUID(req.IncarnationID) || old.Fenced || old.ShuttingDown || sameDirectory(old, req) {
 		return 0
 	}
 	c.mu.Lock()
@@ -91,6 +92,10 @@ func (c *Controller) checkRegistration(req *kmsg.BrokerRegistrationRequest) int1
 		return kerr.DuplicateBrokerRegistration.Code
 	}
 	return 0
+}
+
+func sameDirectory(old *Broker, req *kmsg.BrokerRegistrationRequest) bool {
+	return !old.Directory.IsZero() && len(req.LogDirs) > 0 && old.Directory == ids.UUID(req.LogDirs[0])
 }
 
 func registration(req *kmsg.BrokerRegistrationRequest) RegisterBroker {

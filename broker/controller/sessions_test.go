@@ -196,16 +196,20 @@ func TestRegistrationCodes(t *testing.T) {
 			return r.ErrorCode
 		}
 		second := q.nodes[0].ctl.NewConn()
+		elsewhere := func(r *kmsg.BrokerRegistrationRequest) { r.LogDirs = [][16]byte{testID(98)} }
 		for name, tt := range map[string]struct{ got, want int16 }{
 			"passive controller": {register(q.nodes[1].ctl.NewConn(), 2, nil), kerr.NotController.Code},
 			"other cluster":      {register(second, 2, func(r *kmsg.BrokerRegistrationRequest) { r.ClusterID = "x" }), kerr.InconsistentClusterID.Code},
 			"no listener":        {register(second, 2, func(r *kmsg.BrokerRegistrationRequest) { r.Listeners = nil }), kerr.InvalidRegistration.Code},
 			"same process":       {register(second, 1, func(r *kmsg.BrokerRegistrationRequest) { r.ClusterID = q.image().ClusterID }), 0},
-			"second process":     {register(second, 2, nil), kerr.DuplicateBrokerRegistration.Code},
+			"second process":     {register(second, 2, elsewhere), kerr.DuplicateBrokerRegistration.Code},
 		} {
 			if tt.got != tt.want {
 				t.Errorf("%s: code %d, want %d", name, tt.got, tt.want)
 			}
+		}
+		if code := register(second, 4, nil); code != 0 {
+			t.Errorf("process on the data directory of the one before it, whose connection is still there: code %d", code)
 		}
 		conn.Close()
 		second.Close()
