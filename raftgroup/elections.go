@@ -2,6 +2,7 @@ package raftgroup
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -40,8 +41,7 @@ type campaign struct {
 	next     time.Time
 	deadline time.Time
 	retry    time.Duration
-	sent     bool
-	sentTerm ids.Term // last known term at the latest attempt
+	sentTerm ids.Term // last known term at the latest attempt, or when it was asked for
 }
 
 func newElections(h *Host) *elections {
@@ -120,24 +120,28 @@ func (c *campaign) settled(lr *localReplica) bool {
 	return l.leader != 0 && l.term > c.from.term
 }
 
-// attempt reports whether the request is to be handed over now, and sets the time of the next look: soon, since Raft may ignore it; but
-// when the term has risen, an election is under way and is given time.
+// attempt reports whether the request is to be handed over now, and sets the time of the next look: soon, since Raft may ignore it. But
+// when the term has risen, some replica's election is under way: it is given time, a different one on each replica, lest two of them go on
+// deposing each other.
 func (c *campaign) attempt(now time.Time, term ids.Term) bool {
-	send := !c.sent || term <= c.sentTerm
+	send := term <= c.sentTerm
 	if send {
 		c.retry = min(2*c.retry, electionRetry)
 	} else {
 		c.retry = min(max(2*c.retry, electionRetry), maxElectionRetry)
 	}
-	c.sent, c.sentTerm, c.next = true, term, now.Add(c.retry)
+	c.sentTerm, c.next = term, now.Add(c.retry)
+	if !send {
+		c.next = c.next.Add(rand.N(c.retry))
+	}
 	return send
 }
 
 // campaign makes the replica stand for election, whoever leads now.
 func (h *Host) campaign(lr *localReplica) {
-	now := time.Now()
+	now, from := time.Now(), *lr.leader.Load()
 	h.elections.add(lr, &campaign{
-		from: *lr.leader.Load(), next: now, retry: skippedRetry,
+		from: from, sentTerm: from.term, next: now, retry: skippedRetry,
 		deadline: now.Add(2 * time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval),
 	})
 }
@@ -148,7 +152,7 @@ func (h *Host) takeOver(lr *localReplica, leader leadership) bool {
 		return false
 	}
 	now := time.Now()
-	h.elections.add(lr, &campaign{from: leader, next: now, retry: skippedRetry, deadline: now.Add(time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval / 2)})
+	h.elections.add(lr, &campaign{from: leader, sentTerm: leader.term, next: now, retry: skippedRetry, deadline: now.Add(time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval / 2)})
 	return true
 }
 
@@ -173,7 +177,7 @@ func (h *Host) FailOver(node ids.NodeID) int {
 		}
 		n++
 		h.elections.add(lr, &campaign{
-			from: l, dead: true, retry: skippedRetry,
+			from: l, dead: true, sentTerm: l.term, retry: skippedRetry,
 			next: now.Add(time.Duration(rank) * failOverStagger), deadline: now.Add(failOverDeadline),
 		})
 	}

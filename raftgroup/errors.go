@@ -15,7 +15,6 @@ var (
 	ErrTooLarge    = errors.New("raftgroup: proposal exceeds the bound of bytes in flight")
 	ErrNotMember   = errors.New("raftgroup: no such member")
 	ErrRejected    = errors.New("raftgroup: membership change rejected")
-	ErrPeerDown    = errors.New("raftgroup: peer does not answer")
 	ErrUnknown     = errors.New("raftgroup: outcome unknown") // the proposal may still be appended, or was
 	ErrUnknownPeer = errors.New("raftgroup: connection of a stranger")
 )

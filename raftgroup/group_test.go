@@ -47,7 +47,7 @@ func TestStartToFirstCommitIsQuick(t *testing.T) {
 	w.settled()
 	took := time.Since(begin)
 	t.Logf("start to first commit: %v", took)
-	if took > 2*time.Second { // Raft's own timer would take 2 s to 4 s
+	if took > 2*time.Second && !raceDetector { // Raft's own timer would take 2 s to 4 s
 		t.Errorf("took %v: did not campaign at once", took)
 	}
 }

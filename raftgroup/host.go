@@ -44,7 +44,7 @@ func NewHost(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, replicas: map[ids.ShardID]*localReplica{}, budget: newBudget(cfg.TotalInflightBytes)}
-	h.transport = &transport{h: h, process: rand.Uint64(), conns: map[net.Conn]ids.NodeID{}}
+	h.transport = &transport{h: h, process: rand.Uint64(), conns: map[net.Conn]struct{}{}}
 	h.watch = newPeerWatch(h)
 	h.elections = newElections(h)
 	h.compactor = newCompactor(h)

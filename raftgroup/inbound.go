@@ -21,7 +21,7 @@ const helloTimeout = 5 * time.Second
 // The error says why; nil after an orderly end by the peer.
 func (h *Host) ServeConn(c net.Conn, r *bufio.Reader) error {
 	t := h.transport
-	if !t.track(c, ids.NoNode, true) {
+	if !t.track(c, true) {
 		_ = c.Close()
 		return ErrClosed
 	}
@@ -38,7 +38,6 @@ func (h *Host) ServeConn(c net.Conn, r *bufio.Reader) error {
 		return err
 	}
 	_ = c.SetDeadline(time.Time{})
-	t.identify(c, peer.from)
 	if err := t.serve(c, r, peer); !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -25,9 +25,9 @@ type transport struct {
 	chunk      raftio.ChunkHandler
 
 	mu     sync.Mutex
-	closed bool                    // guarded by mu
-	conns  map[net.Conn]ids.NodeID // every open connection and its peer (NoNode: not known yet); guarded by mu
-	wg     sync.WaitGroup          // ServeConn calls; Add under mu
+	closed bool                  // guarded by mu
+	conns  map[net.Conn]struct{} // every open connection; guarded by mu
+	wg     sync.WaitGroup        // ServeConn calls; Add under mu
 }
 
 // transportFactory hands dragonboat the host's transport.
@@ -69,26 +69,18 @@ func (t *transport) shut() {
 	}
 }
 
-// track registers an open connection so that Close and a peer's death can end it. False when closed.
-func (t *transport) track(c net.Conn, peer ids.NodeID, inbound bool) bool {
+// track registers an open connection so that Close can end it. False when closed.
+func (t *transport) track(c net.Conn, inbound bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return false
 	}
-	t.conns[c] = peer
+	t.conns[c] = struct{}{}
 	if inbound {
 		t.wg.Add(1)
 	}
 	return true
-}
-
-func (t *transport) identify(c net.Conn, peer ids.NodeID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, ok := t.conns[c]; ok {
-		t.conns[c] = peer
-	}
 }
 
 func (t *transport) forget(c net.Conn, inbound bool) {
@@ -101,27 +93,16 @@ func (t *transport) forget(c net.Conn, inbound bool) {
 	}
 }
 
-// disconnect closes all connections from and to a peer that does not answer: what is queued for it is dropped instead of pinned.
-func (t *transport) disconnect(peer ids.NodeID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for c, p := range t.conns {
-		if p == peer {
-			_ = c.Close()
-		}
-	}
-}
-
-// dial opens a connection and waits, at most PeerTimeout, until the process at the other end has answered.
+// dial opens a connection and waits, at most for the given time, until the process at the other end has answered.
 // process identifies the Host there.
-func (t *transport) dial(ctx context.Context, node ids.NodeID, p purpose) (c net.Conn, r *bufio.Reader, process uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, max(t.h.cfg.PeerTimeout, minDialTimeout))
+func (t *transport) dial(ctx context.Context, node ids.NodeID, p purpose, limit time.Duration) (c net.Conn, r *bufio.Reader, process uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err = t.h.cfg.Dial(ctx, node)
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("dial node %d: %w", node, err)
 	}
-	if !t.track(c, node, false) {
+	if !t.track(c, false) {
 		_ = c.Close()
 		return nil, nil, 0, ErrClosed
 	}
@@ -134,7 +115,9 @@ func (t *transport) dial(ctx context.Context, node ids.NodeID, p purpose) (c net
 	return c, r, process, nil
 }
 
-const minDialTimeout = 250 * time.Millisecond
+// dialTimeout bounds the dialling for messages and snapshots. dragonboat sends nothing to the peer for up to a second after a failure, so
+// it is longer than what a watcher calls dead.
+const dialTimeout = 2 * time.Second
 
 func (t *transport) greet(ctx context.Context, c net.Conn, r *bufio.Reader, own hello) (process uint64, err error) {
 	deadline, _ := ctx.Deadline()
@@ -159,7 +142,7 @@ func (t *transport) greet(ctx context.Context, c net.Conn, r *bufio.Reader, own 
 	return answer.process, c.SetDeadline(time.Time{})
 }
 
-// GetConnection implements raftio.ITransport. It fails at once for a peer that is known to be down.
+// GetConnection implements raftio.ITransport.
 func (t *transport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
 	c, err := t.connect(ctx, target, purposeMessages)
 	if err != nil {
@@ -182,10 +165,7 @@ func (t *transport) connect(ctx context.Context, target string, p purpose) (net.
 	if err != nil {
 		return nil, err
 	}
-	if t.h.watch.isDown(node) {
-		return nil, fmt.Errorf("node %d: %w", node, ErrPeerDown)
-	}
-	c, _, _, err := t.dial(ctx, node, p)
+	c, _, _, err := t.dial(ctx, node, p, dialTimeout)
 	return c, err
 }
 

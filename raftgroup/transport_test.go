@@ -87,7 +87,7 @@ func TestStrangersAndGarbageDoNotDisturbANode(t *testing.T) {
 // A peer whose kernel accepts, and whose process does not answer, gets no connection.
 func TestNoConnectionToAPeerThatDoesNotAnswer(t *testing.T) {
 	c := newCluster(t)
-	n := c.start(1, nodeOptions{host: func(c *Config) { c.PeerTimeout = 50 * time.Millisecond }})
+	n := c.start(1, nodeOptions{})
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

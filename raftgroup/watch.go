@@ -13,20 +13,19 @@ import (
 
 // peerWatch keeps one connection to each watched peer, for pings only. A peer is down when it has answered before and then either its
 // connection broke and a new one could not be made, or no ping was answered for PeerTimeout, or it answers as another process: its
-// groups lost their leader all the same.
+// groups lost their leader all the same. It is only told: a false alarm breaks no connection.
 type peerWatch struct {
 	h      *Host
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu    sync.RWMutex
+	mu    sync.Mutex
 	peers map[ids.NodeID]context.CancelFunc // guarded by mu
-	down  map[ids.NodeID]bool               // guarded by mu
 }
 
 func newPeerWatch(h *Host) *peerWatch {
-	w := &peerWatch{h: h, peers: map[ids.NodeID]context.CancelFunc{}, down: map[ids.NodeID]bool{}}
+	w := &peerWatch{h: h, peers: map[ids.NodeID]context.CancelFunc{}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
@@ -56,7 +55,6 @@ func (w *peerWatch) set(nodes []ids.NodeID) {
 		if !keep[n] {
 			cancel()
 			delete(w.peers, n)
-			delete(w.down, n)
 		}
 	}
 }
@@ -68,27 +66,13 @@ func (w *peerWatch) close() {
 	w.wg.Wait()
 }
 
-func (w *peerWatch) isDown(n ids.NodeID) bool {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.down[n]
-}
-
-// report stores and announces a change, unless the peer is not watched any more.
+// report announces a change, unless the peer is not watched any more.
 func (w *peerWatch) report(ctx context.Context, n ids.NodeID, down bool) {
-	w.mu.Lock()
-	if ctx.Err() != nil {
-		w.mu.Unlock()
-		return
-	}
-	w.down[n] = down
-	w.mu.Unlock()
 	f := w.h.cfg.OnPeerUp
 	if down {
-		w.h.transport.disconnect(n)
 		f = w.h.cfg.OnPeerDown
 	}
-	if f != nil {
+	if f != nil && ctx.Err() == nil {
 		f(n)
 	}
 }
@@ -96,7 +80,7 @@ func (w *peerWatch) report(ctx context.Context, n ids.NodeID, down bool) {
 func (w *peerWatch) run(ctx context.Context, n ids.NodeID) {
 	up, process := false, uint64(0)
 	for ctx.Err() == nil {
-		c, r, now, err := w.h.transport.dial(ctx, n, purposeWatch)
+		c, r, now, err := w.h.transport.dial(ctx, n, purposeWatch, w.h.cfg.PeerTimeout)
 		if err == nil {
 			if up && now != process {
 				w.report(ctx, n, true)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package raftgroup
+
+const raceDetector = false
