@@ -42,6 +42,8 @@ type Config struct {
 	// OnDiskStall hears of a disk operation that has been running for d already. Must not block. May be nil.
 	OnDiskStall func(op string, d time.Duration)
 	Faults      Faults
+
+	blobRewriteMinAge time.Duration // 0: the default; tests wait less
 }
 
 // Faults are hooks for tests of this and other packages. The zero value injects none.
@@ -84,6 +86,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DropStepBytes <= 0 {
 		c.DropStepBytes = DefaultDropStepBytes
+	}
+	if c.blobRewriteMinAge == 0 {
+		c.blobRewriteMinAge = blobRewriteMinAge
 	}
 	if c.FS == nil {
 		c.FS = vfs.Default

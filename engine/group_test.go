@@ -54,6 +54,7 @@ func (r *recorder) Truncated(first ids.RaftIndex, next ids.Offset) {
 	r.truncated = append(r.truncated, fmt.Sprintf("from %d, next %d", first, next))
 	r.saved = append(r.saved, SavedEntry{Kind: kindEnd, Index: first, Next: next})
 }
+
 func (r *recorder) SnapshotInstalled(index ids.RaftIndex, next ids.Offset) {
 	r.installed = append(r.installed, fmt.Sprintf("at %d, next %d", index, next))
 }

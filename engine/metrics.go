@@ -22,6 +22,7 @@ type Metrics struct {
 	SaveSeconds HistogramSnapshot // duration of SaveRaftState up to the commit
 
 	Flushes, Compactions int64
+	BackgroundErrors     int64 // failed flushes and compactions: they are tried again
 	CompactionDebtBytes  int64
 }
 
@@ -37,6 +38,7 @@ const saveBuckets = 18 // 64 µs, doubling, up to 8.4 s
 
 type stats struct {
 	savedBytes, saves, synced atomic.Int64
+	backgroundErrors          atomic.Int64
 	rewrittenBytes            atomic.Int64 // by rewrites of blob files, which Pebble counts for no level
 	nanos                     atomic.Int64
 	counts                    [saveBuckets + 1]atomic.Uint64
@@ -81,8 +83,9 @@ func (e *Engine) Metrics() Metrics {
 		CacheBytes:    p.BlockCache.Size,
 		TailBytes:     e.tails.total.Load(),
 
-		CompactedBytes: e.stats.rewrittenBytes.Load(),
-		Flushes:        p.Flush.Count, Compactions: p.Compact.Count, CompactionDebtBytes: int64(p.Compact.EstimatedDebt),
+		CompactedBytes:   e.stats.rewrittenBytes.Load(),
+		BackgroundErrors: e.stats.backgroundErrors.Load(),
+		Flushes:          p.Flush.Count, Compactions: p.Compact.Count, CompactionDebtBytes: int64(p.Compact.EstimatedDebt),
 	}
 	for i := range p.Levels {
 		level := &p.Levels[i]

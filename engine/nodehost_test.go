@@ -27,6 +27,7 @@ type partitionMachine struct {
 }
 
 func (m *partitionMachine) Open(<-chan struct{}) (uint64, error) { return uint64(m.log.Applied()), nil }
+
 func (m *partitionMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	m.updates.Add(int64(len(entries)))
 	m.log.SetApplied(ids.RaftIndex(entries[len(entries)-1].Index))
@@ -53,6 +54,7 @@ func (m *countMachine) SaveSnapshot(w io.Writer, _ sm.ISnapshotFileCollection, _
 	_, err := w.Write(m.bytes)
 	return err
 }
+
 func (m *countMachine) RecoverFromSnapshot(r io.Reader, _ []sm.SnapshotFile, _ <-chan struct{}) (err error) {
 	m.bytes, err = io.ReadAll(r)
 	return err

@@ -23,10 +23,11 @@ const (
 	// batches are nearly always above, all other rows below. Without it every byte is written four times, not twice.
 	separatedValueBytes = 1 << 10
 
-	// A blob file of which this share is garbage is rewritten, once it is old enough that its busy partitions had
-	// time to expire as a whole.
-	blobGarbageRatio  = 0.5
-	blobRewriteMinAge = 10 * time.Minute
+	// When this share of all values in blob files is garbage, blob files are rewritten, the worst first; only once
+	// they are old enough that their busy partitions had time to expire as a whole. A blob file holds what was written
+	// to all partitions at its time, and one slow partition keeps it.
+	blobGarbageRatio  = 0.3
+	blobRewriteMinAge = 5 * time.Minute
 	diskStallAfter    = 500 * time.Millisecond
 	dataBlockBytes    = 32 << 10
 	tableFileBytes    = 16 << 20
@@ -62,7 +63,7 @@ func pebbleOptions(cfg Config, st *stats) *pebble.Options {
 			MinimumSize:           separatedValueBytes,
 			MaxBlobReferenceDepth: 1000, // compactions never copy values together
 			TargetGarbageRatio:    blobGarbageRatio,
-			RewriteMinimumAge:     blobRewriteMinAge,
+			RewriteMinimumAge:     cfg.blobRewriteMinAge,
 		}
 	}
 	o.EventListener = eventListener(cfg, st)
@@ -86,7 +87,12 @@ func (noCloser) Close() error { return nil }
 func eventListener(cfg Config, st *stats) *pebble.EventListener {
 	log := cfg.Logger
 	l := &pebble.EventListener{
-		BackgroundError: func(err error) { log.Error("background work of the store failed; it is tried again", zap.Error(err)) },
+		BackgroundError: func(err error) {
+			// It is tried again at once and for ever, as on a full disk: report it less and less often.
+			if n := st.backgroundErrors.Add(1); n&(n-1) == 0 {
+				log.Error("background work of the store failed; it is tried again", zap.Int64("failures", n), zap.Error(err))
+			}
+		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
 			log.Error("the store found corrupt data", zap.String("path", info.Path), zap.Error(info.Details))
 		},

@@ -150,6 +150,8 @@ func (t *tail) from(o ids.Offset, r *collector) bool {
 		return false
 	}
 	at := sort.Search(len(t.items), func(i int) bool { return t.items[i].next > o })
+	expected := min(len(t.items)-at, 1+r.o.MaxBytes*len(t.items)/int(max(1, t.bytes)))
+	r.r.Parts = slices.Grow(r.r.Parts, 2*max(0, expected))
 	for _, it := range t.items[at:] {
 		if it.kind != KindData {
 			continue
