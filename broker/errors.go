@@ -99,7 +99,6 @@ var replicationErrors = []errorRow{
 	{raftgroup.ErrTooLarge, kerr.MessageTooLarge},
 	{raftgroup.ErrNotMember, kerr.NotLeaderForPartition},
 	{raftgroup.ErrRejected, kerr.UnknownServerError},
-	{raftgroup.ErrPeerDown, kerr.NotLeaderForPartition},
 	{raftgroup.ErrUnknown, kerr.RequestTimedOut},
 	{raftgroup.ErrUnknownPeer, kerr.UnknownServerError},
 }

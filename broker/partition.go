@@ -51,6 +51,7 @@ type partition struct {
 	stopped    bool          // guarded by mu
 	lost       chan struct{} // guarded by mu; closed at the next change of leader; nil while nobody waits for it
 
+	followers followers
 	positions struct {
 		sync.Mutex
 		committed, saved ids.RaftIndex // guarded by positions
@@ -209,9 +210,10 @@ func (p *partition) Committed(index ids.RaftIndex) {
 	p.advance()
 }
 
-// Progress implements raftgroup.Events. Followers' positions do not decide anything while the ISR is the unfenced
-// replicas: Raft's commit is a majority's.
-func (p *partition) Progress(ids.ReplicaID, ids.RaftIndex, ids.Term) {}
+// Progress implements raftgroup.Events.
+func (p *partition) Progress(from ids.ReplicaID, index ids.RaftIndex, term ids.Term) {
+	p.followers.note(from, index, term)
+}
 
 // LogStart implements raftgroup.Events. Readers take the log start from the log.
 func (p *partition) LogStart(ids.Offset) {}

@@ -186,9 +186,22 @@ func (m *replicaManager) runFailOver(ctx context.Context) {
 		select {
 		case node := <-m.downPeers:
 			n := m.cfg.Host.FailOver(node)
+			m.forgetFollower(node)
 			m.cfg.Log.Info("peer is down", zap.Int32("node", int32(node)), zap.Int("groupsToElect", n))
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+// forgetFollower has leaders forget how far the replicas of a dead broker were.
+func (m *replicaManager) forgetFollower(node ids.NodeID) {
+	img := m.cfg.Images.Image()
+	for _, p := range m.partitions() {
+		if state, ok := img.PartitionOf(p.topicID, p.index); ok {
+			if at := state.ReplicaOf(node); at >= 0 {
+				p.followers.forget(state.ReplicaIDs[at])
+			}
 		}
 	}
 }

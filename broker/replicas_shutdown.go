@@ -17,8 +17,9 @@ import (
 const (
 	// shutdownWorkers is how many partitions are handed over or stopped at a time.
 	shutdownWorkers = 64
-	// handOverTimeout bounds the hand-over of one partition; after an election timeout Raft has given it up, too.
-	handOverTimeout = 3 * time.Second
+	// handOverTimeout bounds the hand-over of one partition. What takes longer is left to the failover that the end of
+	// this process starts.
+	handOverTimeout = time.Second
 )
 
 // shutdown hands the leadership of all partitions to live replicas, as far as there are any, and stops all groups. It
@@ -71,44 +72,46 @@ func forEach(ps []*partition, f func(*partition) error) error {
 	return errors.Join(errs...)
 }
 
-// handOver makes another replica the leader of p, if one is alive. Proposals are paused and drained before, as Raft
-// drops them meanwhile.
+// handOver makes another replica the leader of p, if one is alive.
 func (m *replicaManager) handOver(ctx context.Context, p *partition) {
-	state, ok := m.cfg.Images.Image().PartitionOf(p.topicID, p.index)
+	img := m.cfg.Images.Image()
+	state, ok := img.PartitionOf(p.topicID, p.index)
 	if !ok {
 		return
 	}
-	to, ok := successor(m.cfg.Images.Image(), state, m.cfg.NodeID)
-	if !ok {
+	to := successors(img, state, m.cfg.NodeID)
+	if len(to) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
-	defer cancel()
 	if err := p.handOver(ctx, to); err != nil {
 		m.cfg.Log.Info("leadership not handed over", append(p.fields(), zap.Error(err))...)
 	}
 }
 
-// successor chooses the live voter that is to lead next: the first in the assignment after this node, so that the
+// successors are the replicas of live voters, in the order of the assignment from behind this node, so that the
 // leaderships of one broker spread over the others.
-func successor(img *controller.Image, state *controller.Partition, self ids.NodeID) (ids.ReplicaID, bool) {
+func successors(img *controller.Image, state *controller.Partition, self ids.NodeID) (list []ids.ReplicaID) {
 	own := state.ReplicaOf(self)
 	for i := 1; i < len(state.Replicas); i++ {
 		at := (own + i) % len(state.Replicas)
 		node := state.Replicas[at]
 		if b := img.Brokers[node]; img.Usable(node) && !b.ShuttingDown && slices.Contains(state.Voters, node) {
-			return state.ReplicaIDs[at], true
+			list = append(list, state.ReplicaIDs[at])
 		}
 	}
-	return 0, false
+	return list
 }
 
-// handOver pauses and drains the proposals and transfers the leadership; it returns when this replica has lost it.
-func (p *partition) handOver(ctx context.Context, to ids.ReplicaID) error {
+// handOver transfers the leadership to one of the replicas and returns when this one has lost it. Proposals are paused
+// and drained before, as Raft drops them meanwhile. The new leader is one that has just answered for the end of the log,
+// if there is any: Raft asks once, and a request that gets lost costs an election timeout.
+func (p *partition) handOver(ctx context.Context, to []ids.ReplicaID) error {
 	term, leads := p.leaderTerm()
 	if !leads {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, handOverTimeout)
+	defer cancel()
 	if r := p.reign.Load(); r != nil {
 		r.closing.Store(true)
 	}
@@ -119,11 +122,12 @@ func (p *partition) handOver(ctx context.Context, to ids.ReplicaID) error {
 	if err := group.Drained(ctx); err != nil {
 		return fmt.Errorf("drain proposals: %w", err)
 	}
-	if err := group.TransferLeadership(to); err != nil {
-		return fmt.Errorf("transfer to replica %d: %w", to, err)
+	next := p.followers.awaitCaughtUp(ctx, to, term, p.log().LastIndex())
+	if err := group.TransferLeadership(next); err != nil {
+		return fmt.Errorf("transfer to replica %d: %w", next, err)
 	}
 	if err := p.awaitLoss(ctx, term); err != nil {
-		return fmt.Errorf("wait for replica %d to lead: %w", to, err)
+		return fmt.Errorf("wait for replica %d to lead: %w", next, err)
 	}
 	return nil
 }

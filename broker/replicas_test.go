@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -161,7 +162,7 @@ func TestShouldCampaign(t *testing.T) {
 	}
 }
 
-func TestSuccessor(t *testing.T) {
+func TestSuccessors(t *testing.T) {
 	usable := func(nodes ...ids.NodeID) *controller.Image {
 		img := controller.NewImage()
 		for _, n := range nodes {
@@ -169,24 +170,30 @@ func TestSuccessor(t *testing.T) {
 		}
 		return img
 	}
-	state := &controller.Partition{Replicas: []ids.NodeID{4, 5, 6}, ReplicaIDs: []ids.ReplicaID{40, 50, 60}, Voters: []ids.NodeID{4, 5, 6}}
-	for _, tc := range []struct {
-		self  ids.NodeID
-		alive []ids.NodeID
-		want  ids.ReplicaID
-	}{{4, []ids.NodeID{4, 5, 6}, 50}, {5, []ids.NodeID{4, 5, 6}, 60}, {6, []ids.NodeID{4, 5, 6}, 40}, {4, []ids.NodeID{4, 6}, 60}, {4, []ids.NodeID{4}, 0}} {
-		got, ok := successor(usable(tc.alive...), state, tc.self)
-		if got != tc.want || ok != (tc.want != 0) {
-			t.Errorf("from %d with %v alive: %d %v, want %d", tc.self, tc.alive, got, ok, tc.want)
-		}
-	}
 	shutting := usable(4, 5, 6)
 	shutting.Brokers[5].ShuttingDown = true
-	if got, _ := successor(shutting, state, 4); got != 60 {
-		t.Errorf("a broker that shuts down was chosen: %d", got)
-	}
-	state.Voters = []ids.NodeID{4, 5}
-	if got, ok := successor(usable(4, 6), state, 4); ok {
-		t.Errorf("replica %d has no vote", got)
+	fenced := usable(4, 5, 6)
+	fenced.Brokers[6].Fenced = true
+	all := []ids.NodeID{4, 5, 6}
+	for _, tc := range []struct {
+		name   string
+		self   ids.NodeID
+		img    *controller.Image
+		voters []ids.NodeID
+		want   []ids.ReplicaID
+	}{
+		{"from the first", 4, usable(4, 5, 6), all, []ids.ReplicaID{50, 60}},
+		{"from the second", 5, usable(4, 5, 6), all, []ids.ReplicaID{60, 40}},
+		{"from the last", 6, usable(4, 5, 6), all, []ids.ReplicaID{40, 50}},
+		{"one unknown", 4, usable(4, 6), all, []ids.ReplicaID{60}},
+		{"one fenced", 4, fenced, all, []ids.ReplicaID{50}},
+		{"one shutting down", 4, shutting, all, []ids.ReplicaID{60}},
+		{"one without a vote", 4, usable(4, 5, 6), []ids.NodeID{4, 5}, []ids.ReplicaID{50}},
+		{"nobody", 4, usable(4), all, nil},
+	} {
+		state := &controller.Partition{Replicas: all, ReplicaIDs: []ids.ReplicaID{40, 50, 60}, Voters: tc.voters}
+		if got := successors(tc.img, state, tc.self); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }
