@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -80,17 +81,11 @@ func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, erro
 	}
 	defer cl.Close()
 	adm := kadm.NewClient(cl)
-	starts, err := adm.ListStartOffsets(ctx, topic)
-	if err == nil {
-		err = starts.Error()
-	}
+	starts, err := listOffsets(ctx, topic, adm.ListStartOffsets)
 	if err != nil {
 		return nil, fmt.Errorf("start offsets of %s: %w", topic, err)
 	}
-	ends, err := adm.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := listOffsets(ctx, topic, adm.ListEndOffsets)
 	if err != nil {
 		return nil, fmt.Errorf("end offsets of %s: %w", topic, err)
 	}
@@ -122,6 +117,22 @@ func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, erro
 		})
 	}
 	return records, nil
+}
+
+// listOffsets asks again while the leaders are just changing.
+func listOffsets(ctx context.Context, topic string, list func(context.Context, ...string) (kadm.ListedOffsets, error)) (kadm.ListedOffsets, error) {
+	for {
+		offsets, err := list(ctx, topic)
+		if err == nil {
+			err = offsets.Error()
+		}
+		if err == nil || !kerr.IsRetriable(err) {
+			return offsets, err
+		}
+		if pauseErr := pauseBriefly(ctx); pauseErr != nil {
+			return nil, fmt.Errorf("%w: %w", err, pauseErr)
+		}
+	}
 }
 
 // pauseBriefly is the time between two looks at something that only looking can tell.
