@@ -79,7 +79,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
-		if cfg.Flush == FlushAlways && errors.Is(err, pebble.ErrCorruption) {
+		if cfg.Flush == FlushAlways && pebble.IsCorruptionError(err) {
 			err = fmt.Errorf("%w (if it was written under log.flush=os until a power cut, start it under log.flush=os once)", err)
 		}
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", dir, err), closer.Close())
