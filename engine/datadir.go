@@ -67,8 +67,7 @@ type DataDir struct {
 // given node. A directory of another node (ErrWrongNode), of a newer version (ErrNewerFormat), in use by another
 // process (ErrDataDirInUse), or otherwise not ours (ErrDataDirBad) is refused and left as it is.
 func OpenDataDir(dir string, node ids.NodeID) (*DataDir, error) {
-	created, err := makeDir(dir)
-	if err != nil {
+	if err := makeDir(dir); err != nil {
 		return nil, err
 	}
 	lock, err := vfs.Default.Lock(filepath.Join(dir, lockFile))
@@ -76,9 +75,6 @@ func OpenDataDir(dir string, node ids.NodeID) (*DataDir, error) {
 		return nil, fmt.Errorf("%w: %s: another broker runs on it; stop that one or choose another log.dirs: %w", ErrDataDirInUse, dir, err)
 	}
 	identity, err := loadOrCreate(dir, node)
-	if err == nil && created {
-		err = syncDir(filepath.Dir(filepath.Clean(dir)))
-	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -138,17 +134,22 @@ func (d *DataDir) SetClusterID(id string) error {
 // Close releases the lock.
 func (d *DataDir) Close() error { return d.lock.Close() }
 
-// makeDir makes the directory unless it is there.
-func makeDir(dir string) (created bool, err error) {
+// makeDir makes the directory and those above it, durably, unless it is there.
+func makeDir(dir string) error {
 	switch info, err := os.Stat(dir); {
-	case errors.Is(err, fs.ErrNotExist):
-		return true, os.MkdirAll(dir, 0o755)
-	case err != nil:
-		return false, err
-	case !info.IsDir():
-		return false, fmt.Errorf("%w: %s is not a directory", ErrDataDirBad, dir)
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%w: %s is not a directory", ErrDataDirBad, dir)
+	case err == nil || !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
-	return false, nil
+	parent := filepath.Dir(filepath.Clean(dir))
+	if err := makeDir(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
 }
 
 func loadOrCreate(dir string, node ids.NodeID) (Identity, error) {
