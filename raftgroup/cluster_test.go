@@ -292,6 +292,12 @@ func (r *recorder) progressOf(id ids.ReplicaID) ids.RaftIndex {
 	return r.progress[id]
 }
 
+func (r *recorder) truncations() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.truncated
+}
+
 func binding(p int, replica ids.ReplicaID) engine.Binding {
 	return engine.Binding{
 		Info:  engine.PartitionInfo{ID: ids.PartitionID(p), Topic: "t", Partition: int32(p)},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,117 +81,137 @@ func (m *metadata) lead(t testing.TB) {
 	eventually(t, "the metadata group is led", func() bool { l, _, _ := m.Leader(); return l == m.Self() })
 }
 
+// singleVoter is a metadata group and a partition, each with one voter, on node 1, and two members without a vote, on nodes 2 and 3.
+type singleVoter struct {
+	t     *testing.T
+	ctx   context.Context
+	disk  *vfs.MemFS // of the voter
+	dir   string
+	voter *testNode
+	metas []*metadata // the voter's first
+	parts []*member
+
+	hold atomic.Bool
+	held atomic.Int32
+	gate chan struct{}
+}
+
+var onlyVoter = map[ids.ReplicaID]ids.NodeID{1: 1}
+
+func newSingleVoter(t *testing.T, c *cluster) (*singleVoter, *writer) {
+	s := &singleVoter{t: t, ctx: testContext(t), disk: vfs.NewCrashableMem(), dir: t.TempDir(), gate: make(chan struct{})}
+	makeDir(t, s.disk, "data")
+	s.voter = c.start(1, nodeOptions{fs: s.disk, dir: s.dir, engine: func(ec *engine.Config) {
+		ec.Dir = "data"
+		ec.Faults.SaveDelay = func(ids.ShardID) {
+			if s.hold.Load() {
+				s.held.Add(1)
+				<-s.gate
+			}
+		}
+	}})
+	t.Cleanup(func() { close(s.gate) }) // before the node's own cleanup: its workers wait there
+	meta := s.voter.metadata(1, onlyVoter, false)
+	meta.lead(t)
+	part := s.voter.group(2, 1, onlyVoter) // shards 1 and 102 have different step workers
+	w := part.lead(t)
+	s.metas, s.parts = []*metadata{meta}, []*member{part}
+	for _, id := range []ids.ReplicaID{2, 3} {
+		f := c.start(ids.NodeID(id), nodeOptions{})
+		if err := errors.Join(meta.AddNonVoting(s.ctx, id, f.id), part.AddNonVoting(s.ctx, id, f.id)); err != nil {
+			t.Fatal(err)
+		}
+		s.metas = append(s.metas, f.metadata(id, nil, true))
+		s.parts = append(s.parts, f.group(2, id, nil, joining))
+	}
+	return s, w
+}
+
+// write adds to both logs, and waits until all members have it.
+func (s *singleVoter) write(w *writer, n int) {
+	s.t.Helper()
+	for i := range n {
+		if _, _, err := s.metas[0].Propose(s.ctx, fmt.Appendf(nil, "kept-%d", i)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	w.write(n, 3000)
+	w.settled()
+	s.same()
+}
+
+func (s *singleVoter) same() {
+	s.t.Helper()
+	for i, m := range s.parts[1:] {
+		sameLog(s.t, s.parts[0], m)
+		eventually(s.t, "metadata is the same", func() bool { return s.metas[i+1].m.all() == s.metas[0].m.all() })
+	}
+}
+
+// sendUnsaved adds an entry to both logs that the members have and the voter has not saved. The command's proposer waits until ctx ends.
+func (s *singleVoter) sendUnsaved(ctx context.Context, w *writer, wg *sync.WaitGroup) {
+	s.t.Helper()
+	s.hold.Store(true)
+	w.write(1, 3000)
+	wg.Go(func() { _, _, _ = s.metas[0].Propose(ctx, []byte("lost")) })
+	saved, command := s.parts[0].Log().LastIndex(), s.voter.eng.DurableIndex(ids.MetadataShard)
+	for _, m := range s.parts[1:] {
+		eventually(s.t, "members have the entries that their voter lacks", func() bool {
+			return m.Log().LastIndex() == saved+1 && m.node.eng.DurableIndex(ids.MetadataShard) == command+1
+		})
+		if got := m.Log().Commit(); got > saved {
+			s.t.Errorf("replica %d was told of commit %d, its voter has saved %d", m.Self(), got, saved)
+		}
+	}
+	if s.held.Load() != 2 {
+		s.t.Fatalf("%d saves are held back, want both groups'", s.held.Load())
+	}
+}
+
+// powerCut restarts the voter with what its disk had been told to keep.
+func (s *singleVoter) powerCut(c *cluster) {
+	s.t.Helper()
+	kept := s.disk.CrashClone(vfs.CrashCloneCfg{})
+	s.voter.isolate()
+	dir := filepath.Join(s.t.TempDir(), "again")
+	copyDir(s.t, s.dir, dir)
+	s.voter = c.start(1, nodeOptions{fs: kept, dir: dir, engine: func(ec *engine.Config) { ec.Dir = "data" }})
+	s.metas[0] = s.voter.metadata(1, onlyVoter, false)
+	s.parts[0] = s.voter.group(2, 1, onlyVoter)
+}
+
 // TestSingleVoterCrashBeforeItsSave holds back the save of a single voter, whose commit does not wait for it, until its members have
 // the entry, and cuts its power.
 func TestSingleVoterCrashBeforeItsSave(t *testing.T) {
 	c := newCluster(t)
-	var hold atomic.Bool
-	gate := make(chan struct{})
-	var held atomic.Int32
-	disk := vfs.NewCrashableMem()
-	makeDir(t, disk, "data")
-	dir := t.TempDir()
-	slow := func(ec *engine.Config) {
-		ec.Dir = "data"
-		ec.Faults.SaveDelay = func(ids.ShardID) {
-			if hold.Load() {
-				held.Add(1)
-				<-gate
-			}
-		}
-	}
-	voter := c.start(1, nodeOptions{fs: disk, dir: dir, engine: slow})
-	t.Cleanup(func() { close(gate) }) // before the node's own cleanup: its workers wait there
-	followers := []*testNode{c.start(2, nodeOptions{}), c.start(3, nodeOptions{})}
-	ctx := testContext(t)
-
-	first := map[ids.ReplicaID]ids.NodeID{1: 1}
-	meta := voter.metadata(1, first, false)
-	meta.lead(t)
-	part := voter.group(2, 1, first) // shards 1 and 102 have different step workers
-	w := part.lead(t)
-	metas, parts := []*metadata{meta}, []*member{part}
-	for i, f := range followers {
-		id := ids.ReplicaID(i + 2)
-		if err := meta.AddNonVoting(ctx, id, f.id); err != nil {
-			t.Fatal(err)
-		}
-		if err := part.AddNonVoting(ctx, id, f.id); err != nil {
-			t.Fatal(err)
-		}
-		metas = append(metas, f.metadata(id, nil, true))
-		parts = append(parts, f.group(2, id, nil, joining))
-	}
-	for i := range 19 {
-		if _, _, err := meta.Propose(ctx, fmt.Appendf(nil, "kept-%d", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.write(18, 3000)
-	w.settled()
-	for range 2 { // after the second round Raft knows that the members have the first, and sends without waiting
-		if _, _, err := meta.Propose(ctx, []byte("kept-19")); err != nil {
-			t.Fatal(err)
-		}
-		w.write(1, 3000)
-		w.settled()
-		for i, m := range parts[1:] {
-			sameLog(t, part, m)
-			eventually(t, "metadata is the same", func() bool { return metas[i+1].m.all() == meta.m.all() })
-		}
-	}
-
-	hold.Store(true)
-	w.write(1, 3000)
-	lost, cancel := context.WithCancel(ctx)
-	defer cancel()
+	s, w := newSingleVoter(t, c)
+	s.write(w, 18)
+	s.write(w, 1) // now Raft knows that the members have the first, and sends without waiting
+	s.write(w, 1)
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	wg.Go(func() { _, _, _ = meta.Propose(lost, []byte("lost")) })
-	for _, m := range parts[1:] {
-		eventually(t, "members have the entry that their voter lacks", func() bool { return m.Log().LastIndex() == part.Log().LastIndex()+1 })
-	}
-	last := voter.eng.DurableIndex(ids.MetadataShard)
-	for _, f := range followers {
-		eventually(t, "members have the command that their voter lacks", func() bool { return f.eng.DurableIndex(ids.MetadataShard) == last+1 })
-	}
-	if held.Load() < 2 {
-		t.Fatalf("%d saves are held back, want both groups'", held.Load())
-	}
-	for _, m := range parts[1:] {
-		if got := m.Log().Commit(); got > part.Log().LastIndex() {
-			t.Errorf("replica %d was told of commit %d, its voter has saved %d", m.Self(), got, part.Log().LastIndex())
-		}
-	}
-
-	survivor := disk.CrashClone(vfs.CrashCloneCfg{})
-	voter.isolate()
-	dir2 := filepath.Join(t.TempDir(), "again")
-	copyDir(t, dir, dir2)
-	again := c.start(1, nodeOptions{fs: survivor, dir: dir2, engine: func(ec *engine.Config) { ec.Dir = "data" }})
-	meta = again.metadata(1, first, false)
-	part2 := again.group(2, 1, first)
-	if got := int(part2.Log().End()); got != 20 {
+	s.sendUnsaved(ctx, w, &wg)
+	s.powerCut(c)
+	if got := int(s.parts[0].Log().End()); got != 20 {
 		t.Fatalf("the voter came back with %d records, had saved 20", got)
 	}
-	meta.lead(t)
-	w = part2.lead(t)
-	if _, _, err := meta.Propose(ctx, []byte("after")); err != nil {
+	s.metas[0].lead(t)
+	w = s.parts[0].lead(t)
+	if _, _, err := s.metas[0].Propose(s.ctx, []byte("after")); err != nil {
 		t.Fatal(err)
 	}
 	w.write(3, 2000)
 	w.settled()
-	for i, m := range parts[1:] {
-		sameLog(t, part2, m)
-		eventually(t, "member has committed what its voter has", func() bool { return m.Log().Commit() == part2.Log().LastIndex() })
-		if m.rec.truncated == 0 {
+	s.same()
+	for _, m := range s.parts[1:] {
+		eventually(t, "member has committed what its voter has", func() bool { return m.Log().Commit() == s.parts[0].Log().LastIndex() })
+		if m.rec.truncations() == 0 {
 			t.Errorf("replica %d did not truncate", m.Self())
 		}
-		eventually(t, "metadata is the same", func() bool { return metas[i+1].m.all() == meta.m.all() })
 	}
-	want := "kept-19 after]"
-	if got := meta.m.all(); got[len(got)-len(want):] != want {
+	if got := s.metas[0].m.all(); !strings.HasSuffix(got, "kept-0 after]") {
 		t.Errorf("metadata ends with %q", got)
 	}
 }

@@ -86,15 +86,18 @@ func (h *Host) startReplica(lr *localReplica, join bool, start func(members map[
 			members[uint64(r)] = n.RaftAddress()
 		}
 	}
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(busyRetry) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
 		err := start(members, join)
-		if errors.Is(err, dragonboat.ErrShardAlreadyExist) && time.Now().Before(deadline) {
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, dragonboat.ErrShardAlreadyExist) && ctx.Err() == nil {
+			pause(ctx, busyRetry)
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("raftgroup: start replica %d of shard %d: %w", lr.self, lr.shard, err)
-		}
-		return nil
+		return fmt.Errorf("raftgroup: start replica %d of shard %d: %w", lr.self, lr.shard, err)
 	}
 }
 
