@@ -6,7 +6,7 @@ ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help build test race fuzz integration integration-long soak-kill restart-10g compat bench lint check run clean
+.PHONY: help build test race fuzz crash integration integration-long soak-kill restart-10g compat bench lint check run clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -22,6 +22,9 @@ race: ## the same under the race detector
 
 fuzz: ## each fuzz test for FUZZTIME (20s)
 	.ci/fuzz $(FUZZTIME)
+
+crash: ## crash tests of the engine: CRASH_ROUNDS (250) seeds of three crashes for each of four kinds of crash
+	$(GO) test -count=1 -timeout 60m -run TestCrash ./engine -crash.rounds=$(or $(CRASH_ROUNDS),250)
 
 integration: build ## real processes and real clients; ROUNDS=N for longer kill tests
 	CAIRN_INTEGRATION=1 CAIRN_ROUNDS=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./integration/...
