@@ -66,6 +66,9 @@ type Config struct {
 	RequestTimeout      time.Duration
 	ControlledShutdown  bool
 
+	ProducerExpiry time.Duration // producer.id.expiration.ms
+	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
+
 	MetricsListener string // host:port, "" for none
 	Profiles        bool
 
@@ -170,6 +173,9 @@ func NewConfig(values map[string]string) (*Config, error) {
 		PeerTimeout:         v.millis("broker.peer.timeout.ms"),
 		RequestTimeout:      v.millis("request.timeout.ms"),
 		ControlledShutdown:  v.flag("controlled.shutdown.enable"),
+
+		ProducerExpiry: v.millis("producer.id.expiration.ms"),
+		ProducerCheck:  v.millis("producer.id.expiration.check.interval.ms"),
 
 		MetricsListener: v.text("metrics.listener"),
 		Profiles:        v.flag("metrics.profiles.enable"),

@@ -9,7 +9,6 @@ const (
 	tieringAbsent  = "Not available: there is no tiered storage."
 	noCleaner      = "No effect: retention and compaction do not run in this version."
 	noElections    = "No effect: leaders are elected inside the Raft group of a partition."
-	noExpiry       = "No effect: producer state does not expire in this version."
 	noGroups       = "No effect: there are no consumer groups in this version."
 	noLagYet       = "No effect: in this version the in-sync replicas are those of live brokers."
 	noProviders    = "Not available: values are taken as they stand."
@@ -47,8 +46,10 @@ var propertyTable = []property{
 	{Name: "background.threads", Type: typeInt, Default: "10", Limits: "1..", Mode: clusterWide, Effect: noEffect, Doc: goroutines},
 	{Name: "broker.heartbeat.interval.ms", Type: typeInt, Default: "2000", Doc: "Time between two heartbeats to the controller."},
 	{Name: "broker.id", Type: typeInt, Default: "-1", Doc: "Older name of node.id; must agree with it."},
-	{Name: "broker.peer.timeout.ms", Type: typeInt, Default: "500", Limits: "50..",
-		Doc: "How long a broker may leave another one's pings unanswered before its groups elect other leaders. Cairn's own."},
+	{
+		Name: "broker.peer.timeout.ms", Type: typeInt, Default: "500", Limits: "50..",
+		Doc: "How long a broker may leave another one's pings unanswered before its groups elect other leaders. Cairn's own.",
+	},
 	{Name: "broker.rack", Type: typeString, Doc: "The rack of this broker, told to clients."},
 	{Name: "broker.session.timeout.ms", Type: typeInt, Default: "9000", Doc: "How long the controller waits for a heartbeat before it fences a broker."},
 	{Name: "client.quota.callback.class", Type: typeClass, Effect: refused, Doc: policyClass},
@@ -61,8 +62,10 @@ var propertyTable = []property{
 	{Name: "connections.max.idle.ms", Type: typeLong, Default: "600000", Doc: "Idle connections are closed after this time."},
 	{Name: "connections.max.reauth.ms", Type: typeLong, Default: "0", Effect: noEffect, Doc: noSecurity},
 	{Name: "controlled.shutdown.enable", Type: typeBool, Default: "true", Doc: "Whether leadership is handed over before the process ends."},
-	{Name: "controller.connection.grace.ms", Type: typeInt, Default: "500", Limits: "0..",
-		Doc: "How long after its control connection was reset a broker may come back before it is fenced. Cairn's own."},
+	{
+		Name: "controller.connection.grace.ms", Type: typeInt, Default: "500", Limits: "0..",
+		Doc: "How long after its control connection was reset a broker may come back before it is fenced. Cairn's own.",
+	},
 	{Name: "controller.listener.names", Type: typeList, Doc: "The listeners among listeners that serve the controller."},
 	{Name: "controller.performance.always.log.threshold.ms", Type: typeLong, Default: "2000", Limits: "0..", Effect: noEffect, Doc: ownMetadata},
 	{Name: "controller.performance.sample.period.ms", Type: typeLong, Default: "60000", Limits: "100..", Effect: noEffect, Doc: ownMetadata},
@@ -152,8 +155,10 @@ var propertyTable = []property{
 	{Name: "group.streams.min.session.timeout.ms", Type: typeInt, Default: "45000", Limits: "1..", Effect: noEffect, Doc: noGroups},
 	{Name: "group.streams.num.standby.replicas", Type: typeInt, Default: "0", Limits: "0..", Effect: noEffect, Doc: noGroups},
 	{Name: "group.streams.session.timeout.ms", Type: typeInt, Default: "45000", Limits: "1..", Effect: noEffect, Doc: noGroups},
-	{Name: "initial.broker.registration.timeout.ms", Type: typeInt, Default: "60000",
-		Doc: "How long the first registration with the controller may take at start."},
+	{
+		Name: "initial.broker.registration.timeout.ms", Type: typeInt, Default: "60000",
+		Doc: "How long the first registration with the controller may take at start.",
+	},
 	{Name: "inter.broker.listener.name", Type: typeString, Doc: "The listener that other brokers use; the first one by default."},
 	{Name: "internal.metadata.delete.delay.millis", Type: typeLong, Default: "60000", Effect: noEffect, Doc: ownMetadata},
 	{Name: "internal.metadata.log.segment.bytes", Type: typeInt, Effect: noEffect, Doc: ownMetadata},
@@ -162,10 +167,14 @@ var propertyTable = []property{
 	{Name: "kafka.metrics.reporters", Type: typeList, Effect: noEffect, Doc: ownMetrics},
 	{Name: "leader.imbalance.check.interval.seconds", Type: typeLong, Default: "300", Limits: "1..", Effect: noEffect, Doc: noElections},
 	{Name: "leader.replication.throttled.rate", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker, Effect: noEffect, Doc: noQuota},
-	{Name: "listener.security.protocol.map", Type: typeString, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Mode: perBroker,
-		Doc: "Security protocol of each listener name; only PLAINTEXT is served."},
-	{Name: "listeners", Type: typeList, Default: "PLAINTEXT://127.0.0.1:9092", Mode: perBroker,
-		Doc: "Addresses to listen on, as NAME://host:port, separated by commas."},
+	{
+		Name: "listener.security.protocol.map", Type: typeString, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Mode: perBroker,
+		Doc: "Security protocol of each listener name; only PLAINTEXT is served.",
+	},
+	{
+		Name: "listeners", Type: typeList, Default: "PLAINTEXT://127.0.0.1:9092", Mode: perBroker,
+		Doc: "Addresses to listen on, as NAME://host:port, separated by commas.",
+	},
 	{Name: "log.cleaner.backoff.ms", Type: typeLong, Default: "15000", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
 	{Name: "log.cleaner.dedupe.buffer.size", Type: typeLong, Default: "134217728", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
 	{Name: "log.cleaner.delete.retention.ms", Type: typeLong, Default: "86400000", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
@@ -181,8 +190,10 @@ var propertyTable = []property{
 	{Name: "log.dir", Type: typeList, Default: "data", Doc: "Older name of log.dirs."},
 	{Name: "log.dir.failure.timeout.ms", Type: typeLong, Default: "30000", Limits: "1..", Effect: noEffect, Doc: oneDir},
 	{Name: "log.dirs", Type: typeList, Default: "data", Doc: "The data directory; exactly one."},
-	{Name: "log.flush", Type: typeString, Default: "always", Limits: "always|os",
-		Doc: "When appended data counts as durable: always = after fsync, os = when in the page cache. Cairn's own."},
+	{
+		Name: "log.flush", Type: typeString, Default: "always", Limits: "always|os",
+		Doc: "When appended data counts as durable: always = after fsync, os = when in the page cache. Cairn's own.",
+	},
 	{Name: "log.flush.interval.messages", Type: typeLong, Default: "9223372036854775807", Limits: "1..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.flush.interval.ms", Type: typeLong, Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.flush.offset.checkpoint.interval.ms", Type: typeInt, Default: "60000", Limits: "0..", Effect: noEffect, Doc: ownFlush},
@@ -211,11 +222,15 @@ var propertyTable = []property{
 	{Name: "max.connection.creation.rate", Type: typeInt, Default: "2147483647", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noQuota},
 	{Name: "max.connections", Type: typeInt, Default: "2147483647", Limits: "0..", Mode: clusterWide, Doc: "Most connections of all clients together."},
 	{Name: "max.connections.per.ip", Type: typeInt, Default: "2147483647", Limits: "0..", Mode: clusterWide, Doc: "Most connections from one address."},
-	{Name: "max.connections.per.ip.overrides", Type: typeString, Mode: clusterWide,
-		Doc: "max.connections.per.ip of single addresses, as address:number, separated by commas."},
+	{
+		Name: "max.connections.per.ip.overrides", Type: typeString, Mode: clusterWide,
+		Doc: "max.connections.per.ip of single addresses, as address:number, separated by commas.",
+	},
 	{Name: "max.incremental.fetch.session.cache.slots", Type: typeInt, Default: "1000", Limits: "0..", Doc: "Most incremental fetch sessions."},
-	{Name: "max.request.partition.size.limit", Type: typeInt, Default: "2000", Limits: "1..",
-		Doc: "Most partitions in one DescribeTopicPartitions response."},
+	{
+		Name: "max.request.partition.size.limit", Type: typeInt, Default: "2000", Limits: "1..",
+		Doc: "Most partitions in one DescribeTopicPartitions response.",
+	},
 	{Name: "message.max.bytes", Type: typeInt, Default: "1048588", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "metadata.log.dir", Type: typeString, Doc: "Directory of the metadata log; it must be the data directory."},
 	{Name: "metadata.log.max.record.bytes.between.snapshots", Type: typeLong, Default: "20971520", Limits: "1..", Effect: noEffect, Doc: ownMetadata},
@@ -250,11 +265,13 @@ var propertyTable = []property{
 	{Name: "offsets.topic.segment.bytes", Type: typeInt, Default: "104857600", Limits: "1..", Effect: noEffect, Doc: noGroups},
 	{Name: "principal.builder.class", Type: typeClass, Default: "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", Mode: perBroker, Effect: noEffect, Doc: noSecurity},
 	{Name: "process.roles", Type: typeList, Default: "broker,controller", Limits: "broker|controller", Doc: "broker, controller or both."},
-	{Name: "producer.id.expiration.check.interval.ms", Type: typeInt, Default: "600000", Limits: "1..", Effect: noEffect, Doc: noExpiry},
-	{Name: "producer.id.expiration.ms", Type: typeInt, Default: "86400000", Limits: "1..", Mode: clusterWide, Effect: noEffect, Doc: noExpiry},
+	{Name: "producer.id.expiration.check.interval.ms", Type: typeInt, Default: "600000", Limits: "1..", Doc: "Time between two looks for idle producers."},
+	{Name: "producer.id.expiration.ms", Type: typeInt, Default: "86400000", Limits: "1..", Mode: clusterWide, Doc: "How long the state of an idle producer is kept."},
 	{Name: "producer.purgatory.purge.interval.requests", Type: typeInt, Default: "1000", Effect: noEffect, Doc: goroutines},
-	{Name: "queued.max.request.bytes", Type: typeLong, Default: "-1",
-		Doc: "Bound on the bytes of all requests that are read and not answered; -1: 256 MiB."},
+	{
+		Name: "queued.max.request.bytes", Type: typeLong, Default: "-1",
+		Doc: "Bound on the bytes of all requests that are read and not answered; -1: 256 MiB.",
+	},
 	{Name: "queued.max.requests", Type: typeInt, Default: "500", Limits: "1..", Effect: noEffect, Doc: goroutines},
 	{Name: "quota.window.num", Type: typeInt, Default: "11", Limits: "1..", Effect: noEffect, Doc: noQuota},
 	{Name: "quota.window.size.seconds", Type: typeInt, Default: "1", Limits: "1..", Effect: noEffect, Doc: noQuota},
@@ -350,8 +367,10 @@ var propertyTable = []property{
 	{Name: "sasl.oauthbearer.token.endpoint.url", Type: typeString, Effect: noEffect, Doc: noSecurity},
 	{Name: "sasl.server.callback.handler.class", Type: typeClass, Effect: noEffect, Doc: noSecurity},
 	{Name: "sasl.server.max.receive.size", Type: typeInt, Default: "524288", Effect: noEffect, Doc: noSecurity},
-	{Name: "security.inter.broker.protocol", Type: typeString, Default: "PLAINTEXT", Limits: "PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL",
-		Doc: "Protocol between brokers where inter.broker.listener.name is not set; only PLAINTEXT."},
+	{
+		Name: "security.inter.broker.protocol", Type: typeString, Default: "PLAINTEXT", Limits: "PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL",
+		Doc: "Protocol between brokers where inter.broker.listener.name is not set; only PLAINTEXT.",
+	},
 	{Name: "security.providers", Type: typeString, Effect: noEffect, Doc: noSecurity},
 	{Name: "server.max.startup.time.ms", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Effect: noEffect, Doc: goroutines},
 	{Name: "share.coordinator.append.linger.ms", Type: typeInt, Default: "-1", Limits: "-1..", Effect: noEffect, Doc: noGroups},

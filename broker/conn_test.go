@@ -250,6 +250,7 @@ func pipeConn(t *testing.T, cfg serverConfig) (client net.Conn, s *server, done 
 	if err := s.limits.admit("pipe"); err != nil {
 		t.Fatal(err)
 	}
+	c.counted = true
 	s.conns[c] = struct{}{}
 	ended := make(chan struct{})
 	s.wg.Go(func() { c.serve(); close(ended) })
@@ -500,6 +501,42 @@ func TestConnectionLimits(t *testing.T) {
 	if _, err := io.Copy(io.Discard, refused); err != nil && !isReset(err) {
 		t.Errorf("third connection: %v", err)
 	}
+	s.drain(t.Context())
+	if len(s.limits.perIP) != 0 || s.limits.total != 0 {
+		t.Errorf("still counted: %v, %d", s.limits.perIP, s.limits.total)
+	}
+}
+
+func TestRaftConnectionsAreBeyondTheLimits(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	cfg := testServerConfig(answerVersions)
+	cfg.Bounds = func() connBounds { return connBounds{total: 1, perIP: 1} }
+	served := make(chan struct{}, 2)
+	cfg.ServeRaft = func(nc net.Conn, br *bufio.Reader) error {
+		served <- struct{}{}
+		_, err := br.ReadByte()
+		return err
+	}
+	s := newServer(cfg)
+	l, err := s.listen("IN", "127.0.0.1:0", false, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(s.opened)
+	s.accept(l)
+	ts := testServer{s, l.Addr().String()}
+	mustWrite(t, ts.dial(t), raftgroup.Preface[:])
+	<-served
+	client := ts.dial(t) // the first client: Raft's connection does not count
+	mustWrite(t, client, apiVersionsFrame(1))
+	readCorrelation(t, client)
+	second := ts.dial(t)
+	mustWrite(t, second, apiVersionsFrame(1))
+	if n, err := io.Copy(io.Discard, second); n != 0 || err != nil && !isReset(err) {
+		t.Errorf("second client: %d bytes, %v", n, err)
+	}
+	mustWrite(t, ts.dial(t), raftgroup.Preface[:]) // beyond the limit
+	<-served
 	s.drain(t.Context())
 	if len(s.limits.perIP) != 0 || s.limits.total != 0 {
 		t.Errorf("still counted: %v, %d", s.limits.perIP, s.limits.total)

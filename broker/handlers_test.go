@@ -355,14 +355,20 @@ func TestDescribeConfigs(t *testing.T) {
 		got  kmsg.DescribeConfigsResponseResource
 		want string
 	}{
-		{describe(kmsg.ConfigResourceTypeTopic, "t", "retention.ms"),
-			"error 0; retention.ms=5 from 1 type 5 <retention.ms 5 1> <log.retention.ms 7 3> <log.retention.hours 9 4> <log.retention.ms 604800000 5>"},
+		{
+			describe(kmsg.ConfigResourceTypeTopic, "t", "retention.ms"),
+			"error 0; retention.ms=5 from 1 type 5 <retention.ms 5 1> <log.retention.ms 7 3> <log.retention.hours 9 4> <log.retention.ms 604800000 5>",
+		},
 		{describe(kmsg.ConfigResourceTypeTopic, "none"), "error 3"},
 		{describe(kmsg.ConfigResourceTypeTopic, "bad name"), "error 17"},
-		{describe(kmsg.ConfigResourceTypeBroker, "1", "max.connections", "broker.rack"),
-			"error 0; broker.rack=r1 from 4 type 2 <broker.rack r1 4> read-only; max.connections=88 from 2 type 3 <max.connections 88 2> <max.connections 77 3> <max.connections 2147483647 5>"},
-		{describe(kmsg.ConfigResourceTypeBroker, ""),
-			"error 0; log.retention.ms=7 from 3 type 5 <log.retention.ms 7 3>; max.connections=77 from 3 type 3 <max.connections 77 3>"},
+		{
+			describe(kmsg.ConfigResourceTypeBroker, "1", "max.connections", "broker.rack"),
+			"error 0; broker.rack=r1 from 4 type 2 <broker.rack r1 4> read-only; max.connections=88 from 2 type 3 <max.connections 88 2> <max.connections 77 3> <max.connections 2147483647 5>",
+		},
+		{
+			describe(kmsg.ConfigResourceTypeBroker, ""),
+			"error 0; log.retention.ms=7 from 3 type 5 <log.retention.ms 7 3>; max.connections=77 from 3 type 3 <max.connections 77 3>",
+		},
 		{describe(kmsg.ConfigResourceTypeBroker, "2"), "error 42"},
 		{describe(kmsg.ConfigResourceTypeBrokerLogger, "1"), "error 42"},
 	} {

@@ -1,12 +1,16 @@
 package broker
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 )
+
+// errLimit refuses a connection.
+var errLimit = errors.New("connection limit reached")
 
 // connLimits counts client connections, in all and per client address.
 type connLimits struct {
@@ -37,22 +41,14 @@ func (l *connLimits) admit(host string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.total >= b.total {
-		return fmt.Errorf("max.connections=%d reached", b.total)
+		return fmt.Errorf("%w: max.connections=%d", errLimit, b.total)
 	}
 	if l.perIP[host] >= perIP {
-		return fmt.Errorf("max.connections.per.ip=%d reached for %s", perIP, host)
+		return fmt.Errorf("%w: max.connections.per.ip=%d for %s", errLimit, perIP, host)
 	}
 	l.total++
 	l.perIP[host]++
 	return nil
-}
-
-// force counts a connection from host whatever the limits: the traffic between nodes must not starve.
-func (l *connLimits) force(host string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.total++
-	l.perIP[host]++
 }
 
 func (l *connLimits) leave(host string) {

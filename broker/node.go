@@ -60,8 +60,10 @@ type runningReplicas struct {
 // Start opens the data directory and the listeners and starts what the roles ask for; joining the cluster goes on in the
 // background, see Ready. ctx bounds Start alone. On an error nothing is left running.
 func Start(ctx context.Context, cfg *Config, log *zap.Logger) (*Node, error) {
-	n := &Node{cfg: cfg, log: log.With(zap.Int32("node", int32(cfg.NodeID))), images: controller.NewStore(),
-		ready: make(chan struct{}), done: make(chan struct{})}
+	n := &Node{
+		cfg: cfg, log: log.With(zap.Int32("node", int32(cfg.NodeID))), images: controller.NewStore(),
+		ready: make(chan struct{}), done: make(chan struct{}),
+	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	cfg.warnWithoutEffect(n.log)
 	if err := n.assemble(); err != nil {
@@ -189,7 +191,7 @@ func (n *Node) startBroker() error {
 	b.producerIDs = newProducerIDs(client.AllocateProducerID, n.log)
 	b.replicas = newReplicaManager(replicaManagerConfig{
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
-		Static: n.cfg.topicLayer(), Log: n.log,
+		Static: n.cfg.topicLayer(), ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Log: n.log,
 	})
 	return nil
 }

@@ -15,8 +15,9 @@ import (
 // closeTimeout bounds the part of Shutdown that must be done whatever the caller's time.
 const closeTimeout = 10 * time.Second
 
-// confirmTimeout bounds the wait for the controller once there is nothing left to hand over.
-const confirmTimeout = 2 * time.Second
+// confirmTimeout bounds the wait for the controller once there is nothing left to hand over. It is short: the partitions
+// that could not be handed over have no leader until this process has ended.
+const confirmTimeout = 300 * time.Millisecond
 
 // Shutdown hands leadership over, answers what is under way, flushes and closes everything. When ctx ends, it stops
 // waiting for others and closes at once. It returns when every goroutine of the node has ended. A second call returns nil.
@@ -33,11 +34,8 @@ func (n *Node) Shutdown(ctx context.Context) error {
 	n.mu.Unlock()
 
 	n.cancel()
-	if n.server != nil {
-		n.server.stopAccepting()
-	}
 	n.tasks.Wait()
-	n.handOver(ctx)
+	n.handOver(ctx) // the listeners stay open: the successors' Raft traffic may need new connections
 	n.stopServing(ctx)
 	return n.closeAll()
 }

@@ -133,26 +133,29 @@ func (s *server) acceptLoop(l *listener) {
 	}
 }
 
-// admit starts a connection, or closes it at once when a limit is reached.
+// admit starts a connection, or closes it at once when a limit is reached. Connections between nodes are not limited:
+// those of controller listeners at all, those that carry Raft once their preface has shown it.
 func (s *server) admit(l *listener, nc net.Conn) {
 	host, _, err := net.SplitHostPort(nc.RemoteAddr().String())
 	if err != nil {
 		host = nc.RemoteAddr().String()
 	}
-	if err := s.limits.admit(host); err != nil && !l.controller {
-		s.metrics.connectionsRefused.Inc()
-		s.noise.warn(s.log, "connection refused", zap.String("listener", l.name), zap.Error(err))
+	var refusal error
+	if !l.controller {
+		refusal = s.limits.admit(host)
+	}
+	if refusal != nil && !l.raft {
+		s.refused(l, refusal)
 		_ = nc.Close()
 		return
-	} else if err != nil {
-		s.limits.force(host)
 	}
 	s.tune(nc)
 	c := newConn(s, l, nc, host)
+	c.refusal, c.counted = refusal, !l.controller && refusal == nil
 	s.mu.Lock()
 	if s.draining.Load() {
 		s.mu.Unlock()
-		s.limits.leave(host)
+		c.uncount()
 		c.cancel()
 		_ = nc.Close()
 		return
@@ -162,6 +165,12 @@ func (s *server) admit(l *listener, nc net.Conn) {
 	s.mu.Unlock()
 	s.metrics.connections.Inc()
 	s.metrics.connectionsOpened.Inc()
+}
+
+// refused records a connection that a limit refused.
+func (s *server) refused(l *listener, err error) {
+	s.metrics.connectionsRefused.Inc()
+	s.noise.warn(s.log, "connection refused", zap.String("listener", l.name), zap.Error(err))
 }
 
 // tune sets the socket's options. Go sets TCP_NODELAY by itself. An error shows when the connection is used.
@@ -183,7 +192,7 @@ func (s *server) connEnded(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
-	s.limits.leave(c.host)
+	c.uncount()
 	s.metrics.connections.Dec()
 	if c.session.quorum != nil {
 		c.session.quorum.Close()
@@ -206,7 +215,7 @@ func ordinaryEnd(err error) bool {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errIdle) ||
-		errors.Is(err, errDraining) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, errDraining) || errors.Is(err, errLimit) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, context.Canceled)
 }
 
