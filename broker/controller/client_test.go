@@ -239,7 +239,7 @@ func (q *quorum) createTopic(c *Client, name string, partitions int32, factor in
 func reports(topic *Topic, n ids.NodeID, term ids.Term) []LeaderReport {
 	var rs []LeaderReport
 	for i, p := range topic.Partitions {
-		rs = append(rs, LeaderReport{topic.ID, int32(i), p.Generation, term, p.ReplicaIDs[p.ReplicaOf(n)]})
+		rs = append(rs, LeaderReport{topic.ID, int32(i), p.Generation, term, p.ReplicaIDs[p.ReplicaOf(n)], 0})
 	}
 	return rs
 }
@@ -442,7 +442,7 @@ func TestControlledShutdownWaitsForTheLeadersToMove(t *testing.T) {
 		a.RegisterLeaders(reports(topic, 10, 5), g.done)
 		for i, p := range alone.Partitions {
 			if p.Replicas[0] == 10 {
-				a.RegisterLeaders([]LeaderReport{{alone.ID, int32(i), 0, 5, p.ReplicaIDs[0]}}, g.done)
+				a.RegisterLeaders([]LeaderReport{{alone.ID, int32(i), 0, 5, p.ReplicaIDs[0], 0}}, g.done)
 			}
 		}
 		sleep(time.Second)

@@ -35,6 +35,8 @@ type RegisterBroker struct {
 	LogFlush    string     `json:"logFlush,omitempty"`
 	BootID      string     `json:"bootId,omitempty"`
 	Voter       bool       `json:"voter,omitempty"`
+	// PreviousEpoch is the broker epoch under which the data directory was closed in order; 0: it was not.
+	PreviousEpoch int64 `json:"previousEpoch,omitempty"`
 }
 
 // BrokerAction is a change of a broker's standing.
@@ -143,6 +145,8 @@ type LeaderReport struct {
 	Generation int32         `json:"generation"`
 	Term       ids.Term      `json:"term"`
 	Replica    ids.ReplicaID `json:"replica"`
+	// BaseOffset is where the generation starts on the log of its seed. It counts in a generation's first report only.
+	BaseOffset ids.Offset `json:"baseOffset,omitempty"`
 }
 
 func (Claim) kind() string               { return "claim" }
@@ -209,7 +213,7 @@ func decodeBody(kind string, body []byte) (Command, error) {
 	case RegisterLeaders{}.kind():
 		return decodeAs[RegisterLeaders](body)
 	default:
-		return nil, fmt.Errorf("unknown kind")
+		return decodeReplication(kind, body)
 	}
 }
 

@@ -32,6 +32,11 @@ type Image struct {
 	NextReplica   ids.ReplicaID
 	NextProducer  int64
 
+	// Level is what the metadata can hold: 0 until SetLevel. At ReplicationLevel ISR, ELR and generations are kept.
+	Level int16
+	// Losses lists what is known to be lost, oldest first.
+	Losses []Loss
+
 	partitions map[ids.PartitionID]partitionKey
 }
 
@@ -103,8 +108,13 @@ type Partition struct {
 	Shard      ids.ShardID `json:"shard"`
 	Generation int32       `json:"generation"`
 	BaseOffset ids.Offset  `json:"baseOffset"`
-	// Voters of the present generation, a subset of Replicas.
-	Voters []ids.NodeID `json:"voters"`
+	// Voters of the present generation, a subset of Replicas. They are as the leader last reported them, and so are the
+	// FormerVoters: voters that are no replicas of this partition any more, but still count in the Raft group.
+	Voters       []ids.NodeID    `json:"voters"`
+	FormerVoters []ids.ReplicaID `json:"formerVoters,omitempty"`
+	VotersAt     ids.RaftIndex   `json:"votersAt,omitempty"`
+	// Founders are the members that the generation began with; all others joined it.
+	Founders []Founder `json:"founders"`
 
 	// Leader is the replica whose registration was last accepted, NoNode before the first one and after that broker
 	// registered as a new process. Clients are shown Image.Leader instead. LeaderTerm and LeaderReplica outlive Leader:
@@ -116,11 +126,30 @@ type Partition struct {
 	// PartitionEpoch grows by one with every change of this struct.
 	PartitionEpoch int32 `json:"partitionEpoch"`
 
-	// InSync, ELR and LastKnownELR are stored for the controller's ISR bookkeeping and not decided on yet: InSync is the
-	// assignment. Use Image.ISR.
+	// InSync is the committed ISR, ELR who left it below the minimum and so holds all that was exposed, LastKnownELR the
+	// last leader of a partition that has none; all in assignment order, the first two disjoint. Use Image.ISR to read.
 	InSync       []ids.NodeID `json:"inSync"`
 	ELR          []ids.NodeID `json:"elr,omitempty"`
 	LastKnownELR []ids.NodeID `json:"lastKnownElr,omitempty"`
+
+	// Recovering: an unclean election was held, and its seed has not registered yet.
+	Recovering bool `json:"recovering,omitempty"`
+	// Pending is what the present generation is feared to lose; its seed's registration makes a Loss of it.
+	Pending *PendingLoss `json:"pending,omitempty"`
+	// Ends are the log ends that fenced brokers reported last.
+	Ends []ReplicaEnd `json:"ends,omitempty"`
+	// Transfer asks the leader to hand over.
+	Transfer *Transfer `json:"transfer,omitempty"`
+	// Adding and Removing are the replicas that a reassignment adds and removes; both are in Replicas meanwhile.
+	Adding       []ids.NodeID `json:"adding,omitempty"`
+	Removing     []ids.NodeID `json:"removing,omitempty"`
+	ReassignedMs int64        `json:"reassignedMs,omitempty"`
+}
+
+// Founder is a member that a generation began with.
+type Founder struct {
+	Replica ids.ReplicaID `json:"replica"`
+	Node    ids.NodeID    `json:"node"`
 }
 
 // ReplicaOf returns the position of node in the assignment, or -1.
@@ -134,11 +163,12 @@ func (p *Partition) NodeOf(r ids.ReplicaID) ids.NodeID {
 	return ids.NoNode
 }
 
-// Members returns the voters of the present generation as Raft wants them. The caller owns the map.
+// Members returns the founders of the present generation, as Raft wants them at every start of one of them. A replica that
+// is none joins. The caller owns the map.
 func (p *Partition) Members() map[ids.ReplicaID]ids.NodeID {
-	m := make(map[ids.ReplicaID]ids.NodeID, len(p.Voters))
-	for _, v := range p.Voters {
-		m[p.ReplicaIDs[p.ReplicaOf(v)]] = v
+	m := make(map[ids.ReplicaID]ids.NodeID, len(p.Founders))
+	for _, f := range p.Founders {
+		m[f.Replica] = f.Node
 	}
 	return m
 }
@@ -206,8 +236,12 @@ func (img *Image) Usable(node ids.NodeID) bool {
 	return b != nil && !b.Fenced
 }
 
-// ISR returns the in-sync replicas in assignment order: at present the unfenced ones. The caller owns the slice.
+// ISR returns the in-sync replicas in assignment order; below ReplicationLevel the unfenced ones. The caller owns the
+// slice.
 func (img *Image) ISR(p *Partition) []ids.NodeID {
+	if img.Level >= ReplicationLevel {
+		return slices.Clone(p.InSync)
+	}
 	isr := make([]ids.NodeID, 0, len(p.Replicas))
 	for _, n := range p.Replicas {
 		if img.Usable(n) {

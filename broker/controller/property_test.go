@@ -127,7 +127,7 @@ func drawReport(t *rapid.T, img *Image, topic *Topic, epoch func(ids.NodeID) int
 	p := topic.Partitions[i]
 	n := rapid.SampledFrom(p.Replicas).Draw(t, "leader")
 	term := p.LeaderTerm + ids.Term(rapid.IntRange(0, 2).Draw(t, "term"))
-	return RegisterLeaders{n, epoch(n), []LeaderReport{{topic.ID, int32(i), p.Generation, term, p.ReplicaIDs[p.ReplicaOf(n)]}}}
+	return RegisterLeaders{n, epoch(n), []LeaderReport{{topic.ID, int32(i), p.Generation, term, p.ReplicaIDs[p.ReplicaOf(n)], 0}}}
 }
 
 // TestReplayAndCounters runs random commands. A replica that starts from a snapshot taken anywhere must end where one that

@@ -23,6 +23,8 @@ type snapshot struct {
 	NextShard      ids.ShardID       `json:"nextShard"`
 	NextReplica    ids.ReplicaID     `json:"nextReplica"`
 	NextProducer   int64             `json:"nextProducer"`
+	Level          int16             `json:"level,omitempty"`
+	Losses         []Loss            `json:"losses,omitempty"`
 }
 
 type snapshotConfigs struct {
@@ -37,6 +39,7 @@ func EncodeSnapshot(img *Image) ([]byte, error) {
 		Version: formatVersion, Index: img.Index, ClusterID: img.ClusterID, Controller: img.Controller,
 		ControllerTerm: img.ControllerTerm, Brokers: img.BrokerList(), Topics: img.TopicList(),
 		NextPartition: img.NextPartition, NextShard: img.NextShard, NextReplica: img.NextReplica, NextProducer: img.NextProducer,
+		Level: img.Level, Losses: img.Losses,
 	}
 	for r, v := range img.Configs {
 		s.Configs = append(s.Configs, snapshotConfigs{r.Type, r.Name, v})
@@ -58,6 +61,7 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 	}
 	img := NewImage()
 	img.Index, img.ClusterID, img.Controller, img.ControllerTerm = s.Index, s.ClusterID, s.Controller, s.ControllerTerm
+	img.Level, img.Losses = s.Level, s.Losses
 	img.NextPartition, img.NextShard, img.NextReplica, img.NextProducer = s.NextPartition, s.NextShard, s.NextReplica, s.NextProducer
 	for _, br := range s.Brokers {
 		if br == nil {

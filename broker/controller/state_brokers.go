@@ -30,10 +30,13 @@ func (e *edit) registerBroker(c RegisterBroker) Result {
 	}
 	if old != nil && old.Incarnation == c.Incarnation {
 		b.Epoch, b.Fenced, b.ShuttingDown = old.Epoch, old.Fenced, old.ShuttingDown
-	} else {
+	} else if !e.replicated() {
 		e.dropLeader(c.ID)
 	}
 	e.setBroker(b)
+	if old != nil && e.replicated() {
+		e.restarted(old, b, c.PreviousEpoch == old.Epoch)
+	}
 	res.BrokerEpoch, res.MetadataReplica, res.FormerReplicas = b.Epoch, b.MetadataReplica, b.FormerReplicas
 	return res
 }
@@ -68,6 +71,9 @@ func (e *edit) changeBroker(c BrokerChange) ItemResult {
 		return refuseItem(kerr.InvalidRequest, "broker action %q", c.Action)
 	}
 	e.setBroker(&b)
+	if c.Action != Unfence && e.replicated() {
+		e.outOfSync(c.ID, c.Action)
+	}
 	return ItemResult{}
 }
 

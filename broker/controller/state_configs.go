@@ -31,7 +31,11 @@ func (e *edit) alterConfigs(c ResourceChange) ItemResult {
 	if !ok {
 		return refuseItem(kerr.InvalidRequest, "unknown config operation")
 	}
+	changed := changesMinimum(e.img.Configs[r], c)
 	e.setConfigs(r, next)
+	if changed && e.replicated() {
+		e.minimumChanged(r)
+	}
 	return ItemResult{}
 }
 

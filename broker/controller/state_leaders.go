@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cairn/broker/internal/rules"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -28,18 +29,26 @@ func (e *edit) registerLeader(broker ids.NodeID, r LeaderReport) ItemResult {
 	switch {
 	case !ok:
 		return refuseItem(kerr.UnknownTopicID, "there is no partition %d of topic id %s", r.Partition, r.TopicID)
-	case p.NodeOf(r.Replica) != broker:
-		return refuseItem(kerr.InvalidRequest, "replica %d is not broker %d's", r.Replica, broker).of(p)
+	case r.Generation != p.Generation && e.off.Has(rules.RegisterOldGeneration) && p.ReplicaOf(broker) >= 0:
 	case r.Generation != p.Generation:
 		return refuseItem(kerr.FencedLeaderEpoch, "generation %d, the current one is %d", r.Generation, p.Generation).of(p)
+	case p.NodeOf(r.Replica) != broker:
+		return refuseItem(kerr.InvalidRequest, "replica %d is not broker %d's", r.Replica, broker).of(p)
 	case r.Term < p.LeaderTerm, r.Term == p.LeaderTerm && r.Replica != p.LeaderReplica:
 		return refuseItem(kerr.FencedLeaderEpoch, "term %d, replica %d registered in %d", r.Term, p.LeaderReplica, p.LeaderTerm).of(p)
 	case r.Term == p.LeaderTerm && p.Leader == broker:
 		return ItemResult{}.of(p)
 	}
+	if e.replicated() && p.BaseOffset == ids.NoOffset && r.BaseOffset < 0 {
+		return refuseItem(kerr.InvalidRequest, "generation %d has no base offset yet, and the report has none", p.Generation).of(p)
+	}
 	p = e.editPartition(r.TopicID, r.Partition)
+	former := p.Leader
 	p.Leader, p.LeaderTerm, p.LeaderReplica = broker, r.Term, r.Replica
 	p.LeaderEpoch++
+	if e.replicated() {
+		e.leads(e.img.TopicsByID[r.TopicID], p, former, r)
+	}
 	return ItemResult{}.of(p)
 }
 

@@ -84,8 +84,13 @@ func (e *edit) addPartitions(t *Topic, partitions [][]ids.NodeID) {
 		e.img.NextPartition++
 		e.img.NextShard++
 		for _, n := range replicas {
-			p.ReplicaIDs = append(p.ReplicaIDs, e.nextReplica())
+			r := e.nextReplica()
+			p.ReplicaIDs = append(p.ReplicaIDs, r)
+			p.Founders = append(p.Founders, Founder{r, n})
 			p.Directories = append(p.Directories, e.img.Brokers[n].Directory)
+		}
+		if e.replicated() {
+			p.InSync = e.img.eligibleOf(replicas)
 		}
 		index[p.ID] = partitionKey{t.ID, int32(len(t.Partitions))}
 		t.Partitions = append(t.Partitions, p)
