@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+// runLine runs a command line in this process.
+func runLine(t *testing.T, line string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	before := os.Args // the library looks there for what is to be completed
+	defer func() { os.Args = before }()
+	os.Args = append([]string{"cairn"}, strings.Fields(line)...)
+	code = run(t.Context(), os.Args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestExitCodesAndMessages(t *testing.T) {
+	for _, tc := range []struct {
+		line string
+		code int
+		want string // part of what is printed
+	}{
+		{"version", 0, "cairn "},
+		{"version --json", 0, `"version":`},
+		{"help", 0, "COMMANDS:"},
+		{"topics", 0, "describe"},
+		{"completion", 0, "complete -o default -F _cairn cairn"},
+		{"nonsense", 2, `no command "nonsense"`},
+		{"topics nonsense", 2, "unexpected argument"},
+		{"topics list --nonsense", 2, "cairn topics list --help"},
+		{"topics create", 2, "--topic is missing"},
+		{"topics create --topic t --partitions 0", 2, "--partitions 0"},
+		{"topics create --topic t --replication-factor -2", 2, "--replication-factor -2"},
+		{"topics create --topic t --partitions 1 --replica-assignment 1", 1, "Error while executing topic command : --replica-assignment"},
+		{"topics alter --topic t", 1, "nothing to alter"},
+		{"topics alter --topic t --partitions 0", 2, "--partitions 0"},
+		{"topics describe --partition-size-limit-per-response 0", 2, "want 1 or more"},
+		{"topics delete", 1, "say which topic"},
+		{"produce", 2, "--topic is missing"},
+		{"produce --topic t --input xml", 2, "want lines or json"},
+		{"produce --topic t --delivery-timeout-ms 100", 2, "must be at least"},
+		{"produce --topic t --acks 2", 1, "want 0, 1 or all"},
+		{"produce --topic t --file /nonexistent", 1, "no such file"},
+		{"consume --topic t --partition -2", 2, "--partition -2"},
+		{"consume --topic t --bootstrap-server nowhere", 1, "want HOST:PORT"},
+		{"consume --topic t --raw --json", 1, "exclude each other"},
+		{"dump", 2, "--data-dir is missing"},
+		{"dump --data-dir /nonexistent --topic t", 1, "must be the log.dirs"},
+		{"start --log-level loud", 2, "want debug, info, warn or error"},
+		{"start --log-format xml", 2, "want console or json"},
+		{"start --override no.such.property=1", 2, "no.such.property"},
+		{"start --config /nonexistent", 2, "no such file"},
+	} {
+		code, out, err := runLine(t, tc.line)
+		if code != tc.code || !strings.Contains(out+err, tc.want) {
+			t.Errorf("cairn %s: exit code %d, want %d and %q:\n%s%s", tc.line, code, tc.code, tc.want, out, err)
+		}
+	}
+}
+
+// TestEachCommandHasAnExample: help is for people who do not know the flags yet.
+func TestEachCommandHasAnExample(t *testing.T) {
+	var check func(path string, cmds []*cli.Command)
+	check = func(path string, cmds []*cli.Command) {
+		for _, c := range cmds {
+			line := path + " " + c.Name
+			if len(c.Subcommands) > 0 {
+				check(line, c.Subcommands)
+				continue
+			}
+			_, help, _ := runLine(t, strings.TrimPrefix(line, "cairn ")+" --help")
+			if !strings.Contains(help, "Example") || !strings.Contains(help, line) {
+				t.Errorf("help of %s has no example:\n%s", line, help)
+			}
+			for _, f := range c.Flags {
+				if !strings.Contains(help, "--"+f.Names()[0]) || strings.HasSuffix(f.String(), "\t") {
+					t.Errorf("help of %s does not explain --%s", line, f.Names()[0])
+				}
+			}
+		}
+	}
+	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands[:6])
+}
+
+func TestCompletionOffersCommandsAndFlags(t *testing.T) {
+	for line, want := range map[string]string{
+		"--generate-bash-completion":                      "topics",
+		"topics --generate-bash-completion":               "create",
+		"topics create - --generate-bash-completion":      "--replica-assignment",
+		"topics create --part --generate-bash-completion": "--partitions",
+	} {
+		if code, out, err := runLine(t, line); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("cairn %s: exit code %d, no %q in %q %s", line, code, want, out, err)
+		}
+	}
+	if bash, err := exec.LookPath("bash"); err == nil {
+		if out, err := exec.Command(bash, "-n", "-c", bashCompletion).CombinedOutput(); err != nil {
+			t.Errorf("the completion script is no bash: %v\n%s", err, out)
+		}
+	}
+}
+
+func TestPropertiesMayHaveCommas(t *testing.T) {
+	code, _, err := runLine(t, "start --override listeners=A://127.0.0.1:1,B://127.0.0.1:2 --override no.such.property=1")
+	if code != 2 || !strings.Contains(err, "no.such.property") || strings.Contains(err, "want name=value") {
+		t.Errorf("exit code %d: %s", code, err)
+	}
+}
