@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"cairn/broker/controller"
 	"cairn/engine"
@@ -127,6 +128,13 @@ func (p *partition) serving() *reign {
 	return r
 }
 
+// debug logs a change of the partition's role.
+func (p *partition) debug(what string, fields ...zap.Field) {
+	if ce := p.owner.cfg.Log.Check(zap.DebugLevel, what); ce != nil {
+		ce.Write(append(p.fields(), fields...)...)
+	}
+}
+
 // fields name the partition in log messages.
 func (p *partition) fields() []zap.Field {
 	return []zap.Field{zap.String("topic", p.topic), zap.Int32("partition", p.index)}
@@ -179,6 +187,7 @@ func (p *partition) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
 	p.mu.Unlock()
 	p.finishReign(ended)
 	p.seq.leave(term)
+	p.debug("raft leader", zap.Uint64("replica", uint64(leader)), zap.Uint64("term", uint64(term)), zap.Bool("self", elected))
 	if elected {
 		p.owner.elected(p, term)
 	}
@@ -227,7 +236,7 @@ func (p *partition) noteTerm(term ids.Term) {
 	elected := risen && p.raftLeader == p.self && p.raftTerm == term && !p.stopped
 	p.mu.Unlock()
 	if elected {
-		p.owner.elected(p, term)
+		p.owner.begin(p)
 	}
 }
 
@@ -327,14 +336,13 @@ func (p *partition) currentLocked() *reign {
 	return p.starting
 }
 
+// openWait bounds the wait for room in the group's queue when a reign is opened: others wait for the same worker.
+const openWait = time.Second
+
 // openReign proposes what begins a reign: the genesis when the log of this generation has none, and the epoch-start
-// entry, whose save opens the partition to clients. It may wait for room in the group's queue.
+// entry, whose save opens the partition to clients. After an error the reign is to be abandoned.
 func (p *partition) openReign(r *reign) error {
 	p.seq.begin(r)
-	return p.proposeOpening(r)
-}
-
-func (p *partition) proposeOpening(r *reign) error {
 	if !p.log().HasGenesis() {
 		data := engine.EncodeGenesis(engine.Header{Kind: engine.KindGenesis},
 			engine.Genesis{Generation: p.generation, BaseOffset: p.baseOffset, Epochs: p.log().EpochStarts()})
@@ -349,7 +357,9 @@ func (p *partition) proposeOpening(r *reign) error {
 func (p *partition) submitControl(r *reign, kind engine.EntryKind, data []byte, w appendWaiter) error {
 	sub := submission{data: data, kind: kind, waiter: w, slot: int(kind)}
 	sub.batch.ProducerID = -1
-	_, _, err := p.seq.submit(r.ctx, r, sub)
+	ctx, cancel := context.WithTimeout(r.ctx, openWait)
+	defer cancel()
+	_, _, err := p.seq.submit(ctx, r, sub)
 	return err
 }
 
@@ -392,6 +402,7 @@ func (p *partition) accept(r *reign, start ids.Offset) {
 	p.reign.Store(r)
 	p.mu.Unlock()
 	wakeAll(lost, wakeLost)
+	p.debug("reign begins", zap.Int32("leaderEpoch", int32(r.epoch)), zap.Uint64("term", uint64(r.term)), zap.Int64("start", int64(start)))
 }
 
 // endReignLocked takes the reign from clients and returns it for finishReign, nil when there was none.
@@ -410,6 +421,7 @@ func (p *partition) finishReign(r *reign) {
 	r.cancel()
 	p.seq.end(r)
 	p.watches.close(r)
+	p.debug("reign ends", zap.Int32("leaderEpoch", int32(r.epoch)), zap.Uint64("term", uint64(r.term)))
 }
 
 // stop takes the partition from clients for good, before its group is stopped.

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"cairn/broker/controller"
@@ -56,15 +55,14 @@ func (m *replicaManager) registerElected() {
 	}
 }
 
-// registered hears what became of a registration. What was granted shows in the image, which opens the reign.
-func (m *replicaManager) registered(r controller.LeaderReport, _ controller.LeaderGrant, err error) {
-	if err == nil || errors.Is(err, controller.ErrSuperseded) || errors.Is(err, controller.ErrClosed) {
-		return
-	}
-	m.cfg.Log.Warn("leader not registered", zap.String("topicId", r.TopicID.String()), zap.Int32("partition", r.Partition), zap.Error(err))
+// registered hears what became of a registration. What was granted shows in the image, which opens the reign; what was
+// refused is superseded: another replica leads, or will.
+func (m *replicaManager) registered(r controller.LeaderReport, g controller.LeaderGrant, err error) {
+	m.cfg.Log.Debug("leader registration", zap.String("topicId", r.TopicID.String()), zap.Int32("partition", r.Partition),
+		zap.Uint64("term", uint64(r.Term)), zap.Int32("leaderEpoch", int32(g.LeaderEpoch)), zap.Error(err))
 }
 
-// begin follows the newest image for a partition that has just started, as changes before that have passed it by.
+// begin has p follow the newest image: changes before it was able to have passed it by. It does not block.
 func (m *replicaManager) begin(p *partition) {
 	img := m.cfg.Images.Image()
 	if state, ok := img.PartitionOf(p.topicID, p.index); ok {
@@ -119,7 +117,7 @@ func (m *replicaManager) openReign(p *partition, state *controller.Partition) {
 	}
 	if err := p.openReign(r); err != nil {
 		p.abandon(r)
-		m.cfg.Log.Debug("reign not opened", zap.String("topic", p.topic), zap.Int32("partition", p.index), zap.Error(err))
+		p.debug("reign not opened", zap.Error(err))
 	}
 }
 
