@@ -32,7 +32,7 @@ func (f logDBFactory) Create(config.NodeHostConfig, config.LogDBCallback, []stri
 	if f.e.readOnly {
 		return nil, errors.New("engine: opened read-only")
 	}
-	return logDB{f.e}, nil
+	return logDB(f), nil
 }
 
 // Name implements raftio.ILogDB.

@@ -191,16 +191,6 @@ func (t *tail) entries(low, high ids.RaftIndex, r *entryCollector) bool {
 	return true
 }
 
-// firstIndex is the index from which on the tail holds everything; end when it holds nothing.
-func (t *tail) firstIndex(end ids.RaftIndex) ids.RaftIndex {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	if len(t.items) == 0 {
-		return end
-	}
-	return ids.RaftIndex(t.items[0].entry.Index)
-}
-
 func (t *tails) join(member *tail) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
