@@ -96,7 +96,7 @@ func (e *elections) due(now time.Time) (msgs []raftpb.Message, next time.Duratio
 			continue
 		}
 		if !now.Before(c.next) && c.attempt(now, lr.leader.Load().term) {
-			msgs = append(msgs, raftpb.Message{Type: raftpb.TimeoutNow, To: uint64(lr.self), ShardID: uint64(lr.shard)})
+			msgs = c.request(msgs, lr)
 		}
 		next = min(next, max(c.next.Sub(now), time.Millisecond))
 	}
@@ -118,6 +118,16 @@ func (c *campaign) settled(lr *localReplica) bool {
 		return l.leader != 0 && l.leader != c.from.leader
 	}
 	return l.leader != 0 && l.term > c.from.term
+}
+
+// request appends what makes Raft campaign. A candidate ignores it, also one that waits for votes which were lost: after an election
+// without a winner it is first made a follower, by news of a higher term.
+func (c *campaign) request(msgs []raftpb.Message, lr *localReplica) []raftpb.Message {
+	m := raftpb.Message{Type: raftpb.TimeoutNow, To: uint64(lr.self), ShardID: uint64(lr.shard)}
+	if l := *lr.leader.Load(); l.leader == 0 && l.term > c.from.term {
+		msgs = append(msgs, raftpb.Message{Type: raftpb.NoOP, To: m.To, ShardID: m.ShardID, Term: uint64(l.term) + 1})
+	}
+	return append(msgs, m)
 }
 
 // attempt reports whether the request is to be handed over now, and sets the time of the next look: soon, since Raft may ignore it. But

@@ -2,8 +2,6 @@ package raftgroup
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"sync"
 
@@ -44,7 +42,7 @@ func NewHost(cfg Config) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{cfg: cfg, replicas: map[ids.ShardID]*localReplica{}, budget: newBudget(cfg.TotalInflightBytes)}
-	h.transport = &transport{h: h, process: rand.Uint64(), conns: map[net.Conn]struct{}{}}
+	h.transport = newTransport(h)
 	h.watch = newPeerWatch(h)
 	h.elections = newElections(h)
 	h.compactor = newCompactor(h)

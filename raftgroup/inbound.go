@@ -38,6 +38,7 @@ func (h *Host) ServeConn(c net.Conn, r *bufio.Reader) error {
 		return err
 	}
 	_ = c.SetDeadline(time.Time{})
+	t.link(peer.from).heard(peer.process)
 	if err := t.serve(c, r, peer); !errors.Is(err, io.EOF) {
 		return err
 	}

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
 
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
-	"github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/internal/ids"
 )
@@ -24,10 +24,20 @@ type transport struct {
 	deliver    raftio.MessageHandler
 	chunk      raftio.ChunkHandler
 
+	ctx    context.Context // ends with shut
+	cancel context.CancelFunc
+
 	mu     sync.Mutex
+	links  map[ids.NodeID]*link  // guarded by mu
 	closed bool                  // guarded by mu
 	conns  map[net.Conn]struct{} // every open connection; guarded by mu
 	wg     sync.WaitGroup        // ServeConn calls; Add under mu
+}
+
+func newTransport(h *Host) *transport {
+	t := &transport{h: h, process: rand.Uint64(), links: map[ids.NodeID]*link{}, conns: map[net.Conn]struct{}{}}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	return t
 }
 
 // transportFactory hands dragonboat the host's transport.
@@ -61,6 +71,7 @@ func (t *transport) Close() error {
 // shut closes all connections and lets no new ones be made. dragonboat waits for its senders before it calls Close, and one of them may
 // be in a write to a peer that does not read.
 func (t *transport) shut() {
+	t.cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
@@ -112,11 +123,11 @@ func (t *transport) dial(ctx context.Context, node ids.NodeID, p purpose, limit 
 		t.forget(c, false)
 		return nil, nil, 0, fmt.Errorf("greet node %d: %w", node, err)
 	}
+	t.link(node).heard(process)
 	return c, r, process, nil
 }
 
-// dialTimeout bounds the dialling for messages and snapshots. dragonboat sends nothing to the peer for up to a second after a failure, so
-// it is longer than what a watcher calls dead.
+// dialTimeout bounds the dialling for messages and snapshots. It is longer than what a watcher calls dead: a slow peer is one all the same.
 const dialTimeout = 2 * time.Second
 
 func (t *transport) greet(ctx context.Context, c net.Conn, r *bufio.Reader, own hello) (process uint64, err error) {
@@ -142,31 +153,26 @@ func (t *transport) greet(ctx context.Context, c net.Conn, r *bufio.Reader, own 
 	return answer.process, c.SetDeadline(time.Time{})
 }
 
-// GetConnection implements raftio.ITransport.
-func (t *transport) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
-	c, err := t.connect(ctx, target, purposeMessages)
-	if err != nil {
-		return nil, err
-	}
-	return &messageConn{t: t, c: c}, nil
-}
-
-// GetSnapshotConnection implements raftio.ITransport.
-func (t *transport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
-	c, err := t.connect(ctx, target, purposeSnapshot)
-	if err != nil {
-		return nil, err
-	}
-	return &snapshotConn{t: t, c: c}, nil
-}
-
-func (t *transport) connect(ctx context.Context, target string, p purpose) (net.Conn, error) {
+// GetConnection implements raftio.ITransport. It never fails and does not connect yet, see messageConn.
+func (t *transport) GetConnection(_ context.Context, target string) (raftio.IConnection, error) {
 	node, err := ids.ParseRaftAddress(target)
 	if err != nil {
 		return nil, err
 	}
-	c, _, _, err := t.dial(ctx, node, p, dialTimeout)
-	return c, err
+	return &messageConn{t: t, link: t.link(node)}, nil
+}
+
+// GetSnapshotConnection implements raftio.ITransport.
+func (t *transport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+	node, err := ids.ParseRaftAddress(target)
+	if err != nil {
+		return nil, err
+	}
+	c, _, _, err := t.dial(ctx, node, purposeSnapshot, dialTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return &snapshotConn{t: t, c: c}, nil
 }
 
 // write sends buffers with a deadline that grows with their size. The elements of bufs are consumed.
@@ -180,26 +186,5 @@ func (t *transport) write(c net.Conn, bufs net.Buffers) error {
 		return err
 	}
 	_, err := bufs.WriteTo(c)
-	return err
-}
-
-// messageConn is an outgoing connection for Raft messages; used by one goroutine of dragonboat.
-type messageConn struct {
-	t   *transport
-	c   net.Conn
-	enc messageEncoder
-}
-
-// Close implements raftio.IConnection.
-func (m *messageConn) Close() { m.t.forget(m.c, false) }
-
-// SendMessageBatch implements raftio.IConnection.
-func (m *messageConn) SendMessageBatch(b raftpb.MessageBatch) error {
-	reqs := m.t.h.outbound(b.Requests)
-	if len(reqs) == 0 {
-		return nil
-	}
-	err := m.t.write(m.c, m.enc.encode(reqs))
-	m.enc.release()
 	return err
 }

@@ -97,7 +97,7 @@ func TestNoConnectionToAPeerThatDoesNotAnswer(t *testing.T) {
 	c.addrs[2] = mute.Addr().String()
 	c.mu.Unlock()
 	begin := time.Now()
-	if _, err := n.host.transport.GetConnection(testContext(t), "node-2"); err == nil {
+	if _, _, _, err := n.host.transport.dial(testContext(t), 2, purposeMessages, 100*time.Millisecond); err == nil {
 		t.Fatal("connected")
 	}
 	if took := time.Since(begin); took > 10*time.Second {
