@@ -260,7 +260,11 @@ func (op *produceOp) appended(slot int, base, next ids.Offset, duplicateOf int64
 		s.appendTime = duplicateOf
 	}
 	if op.acks != acksAll {
-		op.settleLocked(s, nil)
+		var err error
+		if !op.b.replicas.leaseValid() {
+			err = errNotLeader
+		}
+		op.settleLocked(s, err)
 		op.finish()
 		return
 	}
