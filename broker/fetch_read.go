@@ -8,6 +8,8 @@ import (
 	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/wire"
+
+	"go.uber.org/zap"
 )
 
 var (
@@ -36,6 +38,7 @@ func (f *fetchReader) read(part *fetchPart) {
 	part.bytes = 0
 	err := f.readPartition(part)
 	if err != nil {
+		f.op.b.reportDamage(err)
 		part.answer = wire.NewFetchPartition(part.index, errorCode(err))
 		part.partition = nil
 		f.urgent = true
@@ -68,6 +71,15 @@ func (f *fetchReader) readPartition(part *fetchPart) error {
 		return fmt.Errorf("%w: offset %d of %s-%d, which has [%d, %d)", errOffsetRange, part.offset, p.topic, p.index, log.Start(), log.End())
 	}
 	return f.readRecords(log, part, limit)
+}
+
+// reportDamage logs a damaged batch of the store with its place. Clients learn the error code alone.
+func (b *Broker) reportDamage(err error) {
+	var c *engine.CorruptError
+	if errors.As(err, &c) {
+		b.noise.warn(b.log, "stored batch is damaged", zap.String("topic", c.Topic), zap.Int32("partition", c.Partition),
+			zap.Int64("offset", int64(c.Offset)), zap.Error(c.Err))
+	}
 }
 
 // lookup finds the partition by what the client called its topic.

@@ -106,7 +106,9 @@ func (b *Broker) listOffset(img *controller.Image, req *kmsg.ListOffsetsRequest,
 	if req.IsolationLevel == isolationReadCommitted {
 		limit = min(limit, p.lastStableOffset())
 	}
-	return p.offsetOf(r, q.Timestamp, limit)
+	answer, err := p.offsetOf(r, q.Timestamp, limit)
+	b.reportDamage(err)
+	return answer, err
 }
 
 // timestampKnown reports whether the version has the timestamp, which may be a time or a question.
