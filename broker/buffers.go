@@ -29,15 +29,17 @@ func bufferSize(n int) int {
 	return (n + step - 1) / step * step
 }
 
-// take returns a buffer of at least n bytes with unknown content.
+// take returns a buffer of at least n bytes, at most about twice that, with unknown content.
 func (p *bufferPool) take(n int) []byte {
 	size := bufferSize(n)
 	p.mu.Lock()
-	if list := p.free[size]; len(list) > 0 {
-		b := list[len(list)-1]
-		p.removeLocked(size)
-		p.mu.Unlock()
-		return b
+	for s := size; s <= 2*size; s = bufferSize(s + 1) {
+		if list := p.free[s]; len(list) > 0 {
+			b := list[len(list)-1]
+			p.removeLocked(s)
+			p.mu.Unlock()
+			return b
+		}
 	}
 	p.mu.Unlock()
 	return make([]byte, size)
