@@ -3,7 +3,8 @@
 // measuring program is bench, and compat holds the clients of other languages.
 //
 // The tests run when CAIRN_INTEGRATION is set (`make integration`), in short form unless CAIRN_LONG is set too. They need kcat. A test that
-// fails prints its seed and keeps the data directories and logs of its nodes; the path is in its last lines.
+// fails prints its seed and keeps the data directories and logs of its nodes; the path is in its last lines. CAIRN_LOG_LEVEL=debug has the nodes log more, CAIRN_SEED repeats a run,
+// CAIRN_TEST_DIR is where the directories are made, CAIRN_BINARY tests another binary.
 //
 // Concurrency: tests run one after the other, since each wants the machine for itself. Every node is stopped, by its process id, at the end of its test.
 //

@@ -63,7 +63,11 @@ func (n *Node) Start() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(n.binary, "start", "--config", file)
+	args := []string{"start", "--config", file}
+	if level := os.Getenv("CAIRN_LOG_LEVEL"); level != "" {
+		args = append(args, "--log-level", level)
+	}
+	cmd := exec.Command(n.binary, args...)
 	cmd.Stderr, cmd.Dir = log, n.Dir
 	out, err := cmd.StdoutPipe()
 	if err != nil {
