@@ -36,12 +36,14 @@ type elections struct {
 }
 
 type campaign struct {
-	from     leadership // as known when the campaign was asked for
-	dead     bool       // from.leader is gone: campaign only while the group has no other
+	from     leadership    // as known when the campaign was asked for
+	dead     ids.ReplicaID // not 0: this one is gone, and another leader settles it, whichever
 	next     time.Time
 	deadline time.Time
-	retry    time.Duration
-	sentTerm ids.Term // last known term at the latest attempt, or when it was asked for
+	retry    time.Duration // doubles while Raft ignores the request
+	patience time.Duration // doubles with each election without a winner
+	waited   bool          // the latest attempt left time to an election
+	sentTerm ids.Term      // last known term at the latest attempt, or when it was asked for
 }
 
 func newElections(h *Host) *elections {
@@ -114,8 +116,8 @@ func (c *campaign) settled(lr *localReplica) bool {
 	if l.leader == lr.self {
 		return true
 	}
-	if c.dead {
-		return l.leader != 0 && l.leader != c.from.leader
+	if c.dead != 0 {
+		return l.leader != 0 && l.leader != c.dead
 	}
 	return l.leader != 0 && l.term > c.from.term
 }
@@ -131,20 +133,20 @@ func (c *campaign) request(msgs []raftpb.Message, lr *localReplica) []raftpb.Mes
 }
 
 // attempt reports whether the request is to be handed over now, and sets the time of the next look: soon, since Raft may ignore it. But
-// when the term has risen, some replica's election is under way: it is given time, a different one on each replica, lest two of them go on
-// deposing each other.
+// when the term has risen, some replica's election is under way: it is given time, once, a different one on each replica and longer after
+// each, lest two of them go on deposing each other, or one whose log is behind keep the other from its turn.
 func (c *campaign) attempt(now time.Time, term ids.Term) bool {
-	send := term <= c.sentTerm
-	if send {
-		c.retry = min(2*c.retry, electionRetry)
-	} else {
-		c.retry = min(max(2*c.retry, electionRetry), maxElectionRetry)
+	wait := term > c.sentTerm && !c.waited
+	c.sentTerm, c.waited = term, wait
+	if wait {
+		c.retry = skippedRetry
+		c.patience = min(max(2*c.patience, electionRetry), maxElectionRetry)
+		c.next = now.Add(c.patience/2 + rand.N(c.patience))
+		return false
 	}
-	c.sentTerm, c.next = term, now.Add(c.retry)
-	if !send {
-		c.next = c.next.Add(rand.N(c.retry))
-	}
-	return send
+	c.retry = min(2*c.retry, electionRetry)
+	c.next = now.Add(c.retry)
+	return true
 }
 
 // campaign makes the replica stand for election, whoever leads now.
@@ -168,7 +170,8 @@ func (h *Host) takeOver(lr *localReplica, leader leadership) bool {
 
 // FailOver makes the local voters of all groups that node led campaign, and returns their number. The survivors of a group take turns:
 // the first of them at once, each further one a little later if there is no leader by then. Which one is first differs from group to
-// group, so that the leaderships of a dead node are spread.
+// group, so that the leaderships of a dead node are spread. A replica that knows no leader, as after its own start, joins in a heartbeat
+// later: a leader that lives has been heard of by then.
 func (h *Host) FailOver(node ids.NodeID) int {
 	voters := h.votersOfShards()
 	n, now := 0, time.Now()
@@ -177,21 +180,31 @@ func (h *Host) FailOver(node ids.NodeID) int {
 		if members == nil {
 			members = lr.voters
 		}
-		l := *lr.leader.Load()
-		if led, ok := members[l.leader]; !ok || led != node {
+		l, dead := *lr.leader.Load(), replicaOn(members, node)
+		if dead == 0 || l.leader != dead && l.leader != 0 {
 			continue
 		}
 		rank, ok := survivorRank(lr, members, node)
 		if !ok {
 			continue
 		}
+		delay := time.Duration(rank) * failOverStagger
+		if l.leader == 0 {
+			delay += time.Duration(h.cfg.HeartbeatTicks) * h.cfg.TickInterval
+		}
 		n++
-		h.elections.add(lr, &campaign{
-			from: l, dead: true, sentTerm: l.term, retry: skippedRetry,
-			next: now.Add(time.Duration(rank) * failOverStagger), deadline: now.Add(failOverDeadline),
-		})
+		h.elections.add(lr, &campaign{from: l, dead: dead, sentTerm: l.term, retry: skippedRetry, next: now.Add(delay), deadline: now.Add(failOverDeadline)})
 	}
 	return n
+}
+
+func replicaOn(voters map[ids.ReplicaID]ids.NodeID, n ids.NodeID) ids.ReplicaID {
+	for r, at := range voters {
+		if at == n {
+			return r
+		}
+	}
+	return 0
 }
 
 // survivorRank returns the turn of the local replica among the voters that are not on the dead node. False: it has no vote.

@@ -45,14 +45,20 @@ func TestCampaignWaitsForAnElectionUnderWay(t *testing.T) {
 	if c.attempt(now, 6) {
 		t.Fatal("an election is disturbed")
 	}
-	if d := c.next.Sub(now); d < electionRetry {
+	if d := c.next.Sub(now); d < electionRetry/2 {
 		t.Fatalf("the election is given %v", d)
 	}
-	if !c.attempt(now, 6) {
-		t.Fatal("an election without result is not followed by another")
+	if !c.attempt(now, 8) {
+		t.Fatal("one whose elections fail keeps this replica from its turn")
+	}
+	if c.attempt(now, 9) {
+		t.Fatal("its own election is disturbed")
+	}
+	if !c.attempt(now, 9) {
+		t.Fatal("an election without a winner is not followed by another")
 	}
 	// A later turn comes while the first survivor's election is under way.
-	late := &campaign{from: leadership{1, 5}, dead: true, sentTerm: 5, retry: skippedRetry}
+	late := &campaign{from: leadership{1, 5}, dead: 1, sentTerm: 5, retry: skippedRetry}
 	if late.attempt(now, 6) {
 		t.Fatal("the second in turn disturbs the first")
 	}
@@ -61,7 +67,7 @@ func TestCampaignWaitsForAnElectionUnderWay(t *testing.T) {
 func TestCampaignSettles(t *testing.T) {
 	lr := newLocalReplica(7, 2, nil, func(ids.ReplicaID, ids.Term) {})
 	lr.announce(1, 5)
-	own, dead := &campaign{from: leadership{1, 5}}, &campaign{from: leadership{1, 5}, dead: true}
+	own, dead := &campaign{from: leadership{1, 5}}, &campaign{from: leadership{1, 5}, dead: 1}
 	step := func(leader ids.ReplicaID, term ids.Term, wantOwn, wantDead bool) {
 		t.Helper()
 		lr.announce(leader, term)

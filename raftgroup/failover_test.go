@@ -173,3 +173,62 @@ func TestTransferUnderLoadLosesNothingThatWasSaved(t *testing.T) {
 		t.Errorf("log ends at %d, holds %d batches, %d were accepted", end, data, accepted)
 	}
 }
+
+// A node that has just come back votes in the failover of the next one that dies.
+func TestFailOverRightAfterARestart(t *testing.T) {
+	const groups = 20
+	c := newCluster(t)
+	nodes := map[ids.NodeID]*testNode{}
+	of := map[ids.NodeID][]*member{}
+	members := map[ids.ReplicaID]ids.NodeID{1: 1, 2: 2, 3: 3}
+	start := func(id ids.NodeID) {
+		nodes[id], of[id] = c.start(id, nodeOptions{}), nil
+		for p := range groups {
+			of[id] = append(of[id], nodes[id].group(p+1, ids.ReplicaID(id), members))
+		}
+		nodes[id].host.WatchPeers([]ids.NodeID{1, 2, 3})
+	}
+	for id := range ids.NodeID(3) {
+		start(id + 1)
+	}
+	for p := range groups {
+		of[1][p].lead(t)
+	}
+	led := func(p int, by ...ids.NodeID) func() bool {
+		return func() bool {
+			for _, id := range by {
+				if _, ok := of[id][p].leads(); ok {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	kill := func(id ids.NodeID, survivors ...ids.NodeID) time.Duration {
+		died := time.Now()
+		nodes[id].isolate()
+		for _, s := range survivors {
+			nodes[s].host.FailOver(id)
+		}
+		for p := range groups {
+			eventually(t, "group is led again", led(p, survivors...))
+		}
+		took := time.Since(died)
+		nodes[id].stop()
+		return took
+	}
+	var slowest time.Duration
+	for _, id := range []ids.NodeID{1, 2, 3, 1, 2} {
+		next, other := id%3+1, (id+1)%3+1
+		slowest = max(slowest, kill(id, next, other))
+		start(id)
+	}
+	t.Logf("slowest of five failovers: %v", slowest)
+	if slowest > 2*time.Second && !raceDetector {
+		t.Errorf("a failover took %v: votes were lost", slowest)
+	}
+	for p := range groups {
+		w := of[3][p].lead(t)
+		w.settled()
+	}
+}
