@@ -9,6 +9,15 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
+// leastAllocs is the least of a few measurements: what Pebble does in the background allocates too.
+func leastAllocs(runs int, f func()) float64 {
+	least := testing.AllocsPerRun(runs, f)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(runs, f))
+	}
+	return least
+}
+
 // The gates of the two hot paths: what a save and a read may allocate next to the command, which Raft brings along,
 // and the copy of what comes from the store.
 
@@ -17,16 +26,16 @@ func TestSaveAllocationGate(t *testing.T) {
 	defer closeEngine(t, e)
 	g := startGroup(t, e, testBinding(1))
 	p := newProposals(g, 16<<10)
-	const runs = 500
-	g.obs.saved = make([]SavedEntry, 0, 2*runs)
+	const runs = 100
+	g.obs.saved = make([]SavedEntry, 0, 10*runs)
 	var cmds [][]byte
-	for range runs + 10 {
+	for range 5*runs + 10 {
 		cmds = append(cmds, p.next().Cmd)
 		g.last, g.ordinal = g.last-1, g.ordinal-1
 	}
 	updates, entries := make([]pb.Update, 1), make([]pb.Entry, 1)
 	db := logDB{e}
-	n := testing.AllocsPerRun(runs, func() {
+	n := leastAllocs(runs, func() {
 		entries[0], cmds = p.entry(cmds[0]), cmds[1:]
 		g.hard.Commit = g.last - 1
 		updates[0] = g.update(entries...)
@@ -54,7 +63,7 @@ func TestReadAllocationGate(t *testing.T) {
 		if err := e.db.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		n := testing.AllocsPerRun(50, func() {
+		n := leastAllocs(50, func() {
 			r, err := g.log.Read(ReadOptions{From: 0, Limit: g.log.End(), MaxBytes: 1 << 20})
 			if err != nil || r.Next != g.log.End() {
 				t.Fatal(r.Next, err)

@@ -16,11 +16,10 @@ import (
 	"cairn/wire/batch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
-
 // Several workers save, each for its own shards, while consumers, followers, the apply workers and snapshots use the
 // same logs. It is for the race detector, and checks that what is read is always whole.
 func TestSavesAndReadsAtOnce(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	e := openMem(t, vfs.NewMem(), func(c *Config) { c.TailBytes, c.DropStepBytes = 40_000, 10_000 })
 	defer closeEngine(t, e)
 	const workers, perWorker, saves = 3, 2, 60

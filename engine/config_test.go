@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
 )
 
 func TestConfigNamesEverythingWrong(t *testing.T) {
@@ -37,7 +38,8 @@ func TestSaveHistogram(t *testing.T) {
 	}
 }
 
-func TestClosingTwiceIsFine(t *testing.T) {
+func TestCloseEndsEverything(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	e := openMem(t, vfs.NewMem(), nil)
 	g := startGroup(t, e, testBinding(1))
 	closeEngine(t, e)

@@ -111,10 +111,9 @@ func (t *tail) trim(limit int64) {
 	for ; n < len(t.items) && t.bytes > limit; n++ {
 		t.add(-t.items[n].size())
 		t.items[n].entry.Cmd = nil // the array of items may live on for a younger one
+		t.items[n] = nil
 	}
-	if n > 0 {
-		t.items = slices.Delete(t.items, 0, n)
-	}
+	t.items = t.items[n:] // append moves what is left now and then, so that the front is freed
 }
 
 // truncate drops the entries from first on.
