@@ -217,7 +217,6 @@ type recorder struct {
 	progress   map[ids.ReplicaID]ids.RaftIndex
 	truncated  int
 	logStart   ids.Offset
-	savedAt    map[uint64]time.Time // by ordinal
 	onSaved    func(engine.SavedEntry)
 	onCommit   func(ids.RaftIndex)
 	onProgress func(from ids.ReplicaID, index ids.RaftIndex)

@@ -149,6 +149,40 @@ func (c *campaign) attempt(now time.Time, term ids.Term) bool {
 	return true
 }
 
+// observeVote looks at the requests and refusals of votes while this replica takes part in a failover: one that is refused makes room for
+// the others, and one that is asked by a candidate whose log is shorter, whom it must refuse, stands itself.
+func (e *elections) observeVote(lr *localReplica, m *raftpb.Message) {
+	ahead := false
+	if m.Type == raftpb.RequestVote {
+		if lr.group == nil || lr.group.log == nil {
+			return
+		}
+		term, index := uint64(lr.group.log.LastTerm()), uint64(lr.group.log.LastIndex())
+		if ahead = m.LogTerm < term || m.LogTerm == term && m.LogIndex < index; !ahead {
+			return
+		}
+	}
+	e.mu.Lock()
+	c := e.pending[lr]
+	if c != nil && c.dead != 0 {
+		c.react(time.Now(), ahead)
+	}
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// react moves the next attempt: to right behind the request that this replica refuses, or out of the others' way.
+func (c *campaign) react(now time.Time, ahead bool) {
+	if ahead {
+		c.waited, c.next = true, now.Add(skippedRetry)
+		return
+	}
+	c.waited, c.next = true, now.Add(failOverStagger+rand.N(2*failOverStagger))
+}
+
 // campaign makes the replica stand for election, whoever leads now.
 func (h *Host) campaign(lr *localReplica) {
 	now, from := time.Now(), *lr.leader.Load()

@@ -96,3 +96,16 @@ func TestCampaignSettles(t *testing.T) {
 		t.Error("an unloaded replica campaigns")
 	}
 }
+
+func TestALongerLogStandsAndARefusedCandidateMakesRoom(t *testing.T) {
+	now := time.Now()
+	c := &campaign{from: leadership{1, 5}, dead: 1, sentTerm: 5, retry: skippedRetry, next: now.Add(time.Minute)}
+	c.react(now, true)
+	if d := c.next.Sub(now); d > failOverStagger/10 || !c.attempt(c.next, 7) {
+		t.Fatalf("a replica with the longer log stands after %v", d)
+	}
+	c.react(now, false)
+	if d := c.next.Sub(now); d < failOverStagger {
+		t.Fatalf("a refused candidate stands again after %v", d)
+	}
+}

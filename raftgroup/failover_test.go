@@ -2,6 +2,7 @@ package raftgroup
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,4 +232,46 @@ func TestFailOverRightAfterARestart(t *testing.T) {
 		w := of[3][p].lead(t)
 		w.settled()
 	}
+}
+
+// Of the survivors, the first in turn lacks what the other has: it can't win, and must not keep the other from its turn.
+func TestFailOverWhenTheFirstInTurnIsBehind(t *testing.T) {
+	c := newCluster(t)
+	var cut atomic.Bool
+	deaf := nodeOptions{host: func(c *Config) {
+		c.Faults.DropMessage = func(_ ids.ShardID, from, to ids.ReplicaID, kind string) bool {
+			return cut.Load() && from == 1 && kind != "HeartbeatResp"
+		}
+	}}
+	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, deaf)
+	ms := threeWay(1, a, b, d)
+	w := ms[0].lead(t)
+	w.write(10, 1000)
+	w.settled()
+	sameLog(t, ms[0], ms[1])
+	sameLog(t, ms[0], ms[2])
+	if rank, _ := survivorRank(ms[2].lr, map[ids.ReplicaID]ids.NodeID{1: 1, 2: 2, 3: 3}, 1); rank != 0 {
+		ms = threeWay(2, a, b, d) // turns differ from group to group
+		w = ms[0].lead(t)
+		w.write(10, 1000)
+		w.settled()
+		sameLog(t, ms[0], ms[2])
+	}
+	cut.Store(true)
+	w.write(10, 1000)
+	w.settled()
+	sameLog(t, ms[0], ms[1])
+	died := time.Now()
+	a.isolate()
+	d.host.FailOver(1)
+	b.host.FailOver(1)
+	eventually(t, "the replica that holds everything leads", func() bool { _, ok := ms[1].leads(); return ok })
+	took := time.Since(died)
+	t.Logf("led again after %v", took)
+	if took > time.Second && !raceDetector {
+		t.Errorf("failover took %v", took)
+	}
+	cut.Store(false)
+	ms[1].writer(t).settled()
+	sameLog(t, ms[1], ms[2])
 }

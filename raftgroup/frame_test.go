@@ -50,7 +50,8 @@ func sampleMessages() []raftpb.Message {
 	return []raftpb.Message{
 		{Type: raftpb.Heartbeat, To: 2, From: 1, ShardID: 5, Term: 7, Commit: 99, Hint: 1 << 60, HintHigh: 3},
 		{Type: raftpb.Replicate, To: 2, From: 1, ShardID: 5, Term: 7, LogTerm: 6, LogIndex: 9, Commit: 8, Entries: []raftpb.Entry{
-			entry(10, 100), entry(11, 1), entry(12, 64<<10), entry(13, 3<<20), entry(14, 200), {Term: 7, Index: 15, Type: raftpb.ApplicationEntry},
+			entry(10, 100), entry(11, 1), entry(12, 64<<10), entry(13, 3<<20), entry(14, 200),
+			{Term: 7, Index: 15, Type: raftpb.ApplicationEntry},
 			{Term: 7, Index: 16, Type: raftpb.ConfigChangeEntry, Key: 5, Cmd: ccBytes},
 		}},
 		{Type: raftpb.ReplicateResp, To: 2, From: 1, ShardID: 5, Term: 7, LogIndex: 1 << 40, Reject: true, Hint: 3},

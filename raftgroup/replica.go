@@ -207,7 +207,8 @@ func (h *Host) observe(m *raftpb.Message) (drop, before, after bool) {
 		return true, false, false
 	}
 	answer := m.Type == raftpb.ReplicateResp && !m.Reject
-	if !answer && m.Type != raftpb.TimeoutNow {
+	vote := m.Type == raftpb.RequestVote || m.Type == raftpb.RequestVoteResp && m.Reject
+	if !answer && !vote && m.Type != raftpb.TimeoutNow {
 		return false, false, false
 	}
 	lr := h.replica(ids.ShardID(m.ShardID))
@@ -217,6 +218,10 @@ func (h *Host) observe(m *raftpb.Message) (drop, before, after bool) {
 	if answer {
 		before, after = lr.observeAnswer(m, h.cfg.Engine.DurableIndex(lr.shard))
 		return false, before, after
+	}
+	if vote {
+		h.elections.observeVote(lr, m)
+		return false, false, false
 	}
 	// The leader hands over. Raft ignores it while a committed entry waits to be applied, and the leader would then refuse proposals
 	// for an election timeout; so it is repeated here until it has had its effect.
