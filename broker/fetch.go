@@ -52,6 +52,9 @@ type fetchOp struct {
 // enough has come or max wait has passed.
 func handleFetch(b *Broker, r *request) {
 	req := r.msg.(*kmsg.FetchRequest)
+	if refuseTooMany(r, fetchedPartitions(req)) {
+		return
+	}
 	plan, err := b.fetchSessions.plan(req, r.arrived)
 	if err != nil {
 		r.replyBuffers(wire.EncodeFetchResponse(r.hdr, &wire.FetchResponse{ErrorCode: errorCode(err)}))

@@ -331,11 +331,7 @@ func keyOf(version int16, topic string, id [16]byte, index int32) fetchKey {
 
 // wantsOf lists the partitions of a request in its order, which matters when the response has no room for all.
 func wantsOf(req *kmsg.FetchRequest) []fetchWant {
-	n := 0
-	for i := range req.Topics {
-		n += len(req.Topics[i].Partitions)
-	}
-	wants := make([]fetchWant, 0, n)
+	wants := make([]fetchWant, 0, fetchedPartitions(req))
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		for j := range t.Partitions {
@@ -354,4 +350,12 @@ func wantsOf(req *kmsg.FetchRequest) []fetchWant {
 		}
 	}
 	return wants
+}
+
+// fetchedPartitions is the number of partitions that a request names to be fetched.
+func fetchedPartitions(req *kmsg.FetchRequest) (n int) {
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	return n
 }

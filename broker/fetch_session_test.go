@@ -230,98 +230,117 @@ func TestFetchSessionEviction(t *testing.T) {
 	})
 }
 
-// FuzzFetchSessions compares the session layer with a model that keeps sets, over random requests.
+// sessionModel keeps, for every session that should exist, what it should want.
+type sessionModel struct {
+	cache  *fetchSessions
+	alive  map[int32]*modelSession
+	known  []int32 // all ids ever given out
+	maxLen int
+}
+
+type modelSession struct {
+	epoch int32
+	byID  bool
+	want  map[int32]bool
+}
+
+// full checks a request for a new session or for none.
+func (m *sessionModel) full(t *testing.T, req *kmsg.FetchRequest, add []int32, plan fetchPlan, err error) {
+	if err != nil || !slices.Equal(numbers(plan), add) {
+		t.Fatalf("full fetch of %v: %v, %v", add, numbers(plan), err)
+	}
+	delete(m.alive, req.SessionID)
+	if m.cache.len() > m.maxLen {
+		t.Fatalf("%d sessions", m.cache.len())
+	}
+	id := plan.sessionID()
+	if id == 0 {
+		return
+	}
+	s := &modelSession{epoch: 1, byID: req.Version >= 13, want: map[int32]bool{}}
+	for _, n := range add {
+		s.want[n] = true
+	}
+	m.alive[id] = s
+	m.known = append(m.known, id)
+}
+
+// incremental checks a request that goes on with a session.
+func (m *sessionModel) incremental(t *testing.T, req *kmsg.FetchRequest, add, drop []int32, plan fetchPlan, err error) {
+	s := m.alive[req.SessionID]
+	var want error
+	switch {
+	case errors.Is(err, errSessionNotFound):
+		if s != nil && m.cache.sessions[req.SessionID] != nil {
+			t.Fatal("an existing session was not found")
+		}
+		delete(m.alive, req.SessionID)
+		return
+	case s == nil:
+		want = errSessionNotFound
+	case s.byID != (req.Version >= 13):
+		want = errSessionTopicIDs
+	case req.SessionEpoch != s.epoch:
+		want = errSessionEpoch
+	}
+	if want != nil || err != nil {
+		if !errors.Is(err, want) {
+			t.Fatalf("session %d: %v, want %v", req.SessionID, err, want)
+		}
+		return
+	}
+	s.epoch++
+	for _, n := range add {
+		s.want[n] = true
+	}
+	for _, n := range drop {
+		delete(s.want, n)
+	}
+	got := numbers(plan)
+	slices.Sort(got)
+	if !slices.Equal(got, slices.Sorted(maps.Keys(s.want))) {
+		t.Fatalf("wants %v, want %v", got, s.want)
+	}
+	if len(s.want) == 0 {
+		delete(m.alive, req.SessionID)
+	}
+}
+
+// setBits lists the set bits among the low eight.
+func setBits(bits uint16) (list []int32) {
+	for n := range int32(8) {
+		if bits>>n&1 != 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// FuzzFetchSessions compares the session layer with the model, over random requests of four bytes each.
 func FuzzFetchSessions(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 2, 1, 1, 3, 0, 2, 0, 0, 2, 3, 0, 0, 9})
 	f.Add([]byte{0, 0, 255, 0, 1, 1, 0, 255, 0, 2, 3, 7})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		c := newFetchSessions(2)
-		type model struct {
-			epoch int32
-			byID  bool
-			want  map[int32]bool
-		}
-		models := map[int32]*model{}
-		var known []int32
+		m := &sessionModel{cache: newFetchSessions(2), alive: map[int32]*modelSession{}, maxLen: 2}
 		now := time.Now()
-		for len(script) >= 4 {
+		for ; len(script) >= 4; script = script[4:] {
 			op, pick, bits := script[0], script[1], binary.BigEndian.Uint16(script[2:])
-			script = script[4:]
 			now = now.Add(time.Duration(op>>4) * 20 * time.Second)
-			version := int16(12 + op&1)
 			var id int32
-			if len(known) > 0 && pick&1 != 0 {
-				id = known[int(pick>>1)%len(known)]
+			if len(m.known) > 0 && pick&1 != 0 {
+				id = m.known[int(pick>>1)%len(m.known)]
 			}
 			epoch := []int32{0, -1, 1, 2}[op>>1&3]
-			if m := models[id]; m != nil && op&8 != 0 {
-				epoch = m.epoch
+			if s := m.alive[id]; s != nil && op&8 != 0 {
+				epoch = s.epoch
 			}
-			var add, drop []int32
-			for n := range int32(8) {
-				if bits>>n&1 != 0 {
-					add = append(add, n)
-				}
-				if bits>>(n+8)&1 != 0 {
-					drop = append(drop, n)
-				}
-			}
-			plan, err := c.plan(forget(fetchReq(version, id, epoch, add...), drop...), now)
+			add, drop := setBits(bits), setBits(bits>>8)
+			req := forget(fetchReq(int16(12+op&1), id, epoch, add...), drop...)
+			plan, err := m.cache.plan(req, now)
 			if epoch == 0 || epoch == -1 {
-				if err != nil || !slices.Equal(numbers(plan), add) {
-					t.Fatalf("full fetch of %v: %v, %v", add, numbers(plan), err)
-				}
-				delete(models, id)
-				if s := plan.sessionID(); s != 0 {
-					m := &model{epoch: 1, byID: version >= 13, want: map[int32]bool{}}
-					for _, n := range add {
-						m.want[n] = true
-					}
-					models[s] = m
-					known = append(known, s)
-				}
-				if c.len() > 2 {
-					t.Fatalf("%d sessions", c.len())
-				}
-				continue
-			}
-			m := models[id]
-			switch {
-			case errors.Is(err, errSessionNotFound):
-				if m != nil && c.sessions[id] != nil {
-					t.Fatal("an existing session was not found")
-				}
-				delete(models, id)
-				continue
-			case m == nil:
-				t.Fatalf("session %d does not exist: %v", id, err)
-			case m.byID != (version >= 13):
-				if !errors.Is(err, errSessionTopicIDs) {
-					t.Fatalf("%v, want %v", err, errSessionTopicIDs)
-				}
-				continue
-			case epoch != m.epoch:
-				if !errors.Is(err, errSessionEpoch) {
-					t.Fatalf("%v, want %v", err, errSessionEpoch)
-				}
-				continue
-			case err != nil:
-				t.Fatal(err)
-			}
-			m.epoch++
-			for _, n := range add {
-				m.want[n] = true
-			}
-			for _, n := range drop {
-				delete(m.want, n)
-			}
-			got := numbers(plan)
-			slices.Sort(got)
-			if !slices.Equal(got, slices.Sorted(maps.Keys(m.want))) {
-				t.Fatalf("wants %v, want %v", got, m.want)
-			}
-			if len(m.want) == 0 {
-				delete(models, id)
+				m.full(t, req, add, plan, err)
+			} else {
+				m.incremental(t, req, add, drop, plan, err)
 			}
 		}
 	})

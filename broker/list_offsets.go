@@ -43,6 +43,13 @@ func noOffsetAnswer() offsetAnswer {
 // handleListOffsets answers ListOffsets, versions 1 to 11.
 func handleListOffsets(b *Broker, r *request) {
 	req := r.msg.(*kmsg.ListOffsetsRequest)
+	n := 0
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	if refuseTooMany(r, n) {
+		return
+	}
 	resp := kmsg.NewPtrListOffsetsResponse()
 	resp.Topics = make([]kmsg.ListOffsetsResponseTopic, len(req.Topics))
 	img := b.images.Image()

@@ -10,6 +10,13 @@ import (
 // one asked for, and where it ends.
 func handleOffsetForLeaderEpoch(b *Broker, r *request) {
 	req := r.msg.(*kmsg.OffsetForLeaderEpochRequest)
+	n := 0
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	if refuseTooMany(r, n) {
+		return
+	}
 	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
 	resp.Topics = make([]kmsg.OffsetForLeaderEpochResponseTopic, len(req.Topics))
 	for i := range req.Topics {

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -23,15 +22,10 @@ const (
 
 	// produceTopicIDs is the first produce version that names topics by id alone.
 	produceTopicIDs = 13
-	// produceZstd is the first produce version in which zstd is allowed.
-	produceZstd = 7
 
 	// minReplicationWait and minLocalWait are the least time a request gets for acks=all, and for acks 0 and 1.
 	minReplicationWait = 50 * time.Millisecond
 	minLocalWait       = time.Second
-
-	// adminClientID is the client id that may write to internal topics, as in Kafka.
-	adminClientID = "__admin_client"
 )
 
 // produceSlot is one partition of a produce request. index, partition and reign do not change once the slot is
@@ -70,7 +64,14 @@ type produceOp struct {
 // the request then waits, as an object, for the saves (acks=1) or the high watermark (acks=all).
 func handleProduce(b *Broker, r *request) {
 	req := r.msg.(*kmsg.ProduceRequest)
-	op := newProduceOp(b, r, req)
+	n := 0
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	if refuseTooMany(r, n) {
+		return
+	}
+	op := newProduceOp(b, r, req, n)
 	deadline := produceDeadline(r.arrived, req)
 	switch {
 	case req.TransactionID == nil && hasTransactional(req):
@@ -92,11 +93,7 @@ func produceDeadline(arrived time.Time, req *kmsg.ProduceRequest) time.Time {
 	return arrived.Add(max(floor, time.Duration(req.TimeoutMillis)*time.Millisecond))
 }
 
-func newProduceOp(b *Broker, r *request, req *kmsg.ProduceRequest) *produceOp {
-	n := 0
-	for i := range req.Topics {
-		n += len(req.Topics[i].Partitions)
-	}
+func newProduceOp(b *Broker, r *request, req *kmsg.ProduceRequest, n int) *produceOp {
 	op := &produceOp{b: b, r: r, req: req, acks: req.Acks, slots: make([]produceSlot, n), pending: n + 1}
 	slot := 0
 	for i := range req.Topics {
@@ -180,39 +177,6 @@ func (op *produceOp) admit(s *produceSlot, p *partition, r *reign) bool {
 	defer op.mu.Unlock()
 	s.partition, s.reign = p, r
 	return !s.settled
-}
-
-// precheck is what Kafka checks of a partition before it looks for the replica.
-func (op *produceOp) precheck(topic *controller.Topic, raw []byte) error {
-	h, err := checkOneBatch(raw)
-	switch {
-	case err != nil:
-		return err
-	case h.Codec() == batch.CodecZstd && op.req.Version < produceZstd:
-		return fmt.Errorf("%w: zstd in a produce request of version %d", batch.ErrUnsupportedCompression, op.req.Version)
-	case op.acks != acksNone && op.acks != acksLeader && op.acks != acksAll:
-		return errRequiredAcks
-	case h.IsTransactional():
-		return fmt.Errorf("%w: transactions are not available", producer.ErrInvalidTxnState)
-	case topic.Internal && op.r.hdr.ClientID != adminClientID:
-		return errInternalTopic
-	}
-	return nil
-}
-
-// checkOneBatch sees that raw holds one batch of magic 2 and nothing else.
-func checkOneBatch(raw []byte) (batch.Header, error) {
-	if len(raw) < batch.HeaderLen {
-		return batch.Header{}, fmt.Errorf("%w: %d bytes are no batch", batch.ErrInvalidRecord, len(raw))
-	}
-	h := batch.DecodeHeader(raw)
-	switch {
-	case h.Magic != batch.Magic:
-		return h, fmt.Errorf("%w: magic %d", batch.ErrInvalidRecord, h.Magic)
-	case h.Size() != len(raw):
-		return h, fmt.Errorf("%w: batch of %d bytes in a record set of %d", batch.ErrInvalidRecord, h.Size(), len(raw))
-	}
-	return h, nil
 }
 
 // append validates the batch, gives it its place and hands it to Raft, which copies it.
@@ -385,30 +349,4 @@ func (op *produceOp) finish() {
 		return
 	}
 	op.r.reply(op.response())
-}
-
-// errors of produce that have no other home.
-var (
-	errTransactionalID      = errors.New("transactional batch without a transactional id")
-	errRequiredAcks         = errors.New("acks must be -1, 0 or 1")
-	errInternalTopic        = errors.New("clients may not write to an internal topic")
-	errNotEnoughReplicas    = errors.New("not enough in-sync replicas")
-	errNotEnoughAfterAppend = errors.New("not enough in-sync replicas after the append")
-	errRequestTimedOut      = errors.New("timed out; the batch may still become durable")
-)
-
-// hasTransactional reports whether any batch of the request has the transactional bit.
-func hasTransactional(req *kmsg.ProduceRequest) bool {
-	for i := range req.Topics {
-		for j := range req.Topics[i].Partitions {
-			raw := req.Topics[i].Partitions[j].Records
-			if len(raw) < batch.HeaderLen {
-				continue
-			}
-			if h := batch.DecodeHeader(raw); h.IsTransactional() {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -246,11 +246,10 @@ func TestProduceNotLedHereTellsWhoLeads(t *testing.T) {
 	}
 	owner := leader(0)
 	other := c.brokers[1-owner]
-	eventually(t, func() *bool { // the other broker has heard, too
+	awaitTrue(t, func() bool { // the other broker has heard, too
 		img := other.images.Image()
 		p, ok := img.Partition("t", 0)
-		ok = ok && img.Leader(p) == c.brokers[owner].broker.nodeID
-		return map[bool]*bool{true: &ok}[ok]
+		return ok && img.Leader(p) == c.brokers[owner].broker.nodeID
 	})
 	raw := dialNode(t, other)
 	for _, version := range []int16{9, 10, 13} {
@@ -288,10 +287,9 @@ func TestProduceNeedsTheMinimumOfInSyncReplicas(t *testing.T) {
 	wantCode(t, "both in sync", raw.produce(produceReq(9, -1, "t", created.ID, 0, testBatch(t, 1))).ErrorCode, nil)
 	c.stop(t, 2-leader)
 	p := awaitLeader(t, c.brokers[leader], "t", 0)
-	eventually(t, func() *bool {
+	awaitTrue(t, func() bool {
 		size, _ := p.inSyncOf(c.brokers[leader].images.Image())
-		ok := size == 1
-		return map[bool]*bool{true: &ok}[ok]
+		return size == 1
 	})
 	end := p.log().End()
 	wantCode(t, "one in sync", raw.produce(produceReq(9, -1, "t", created.ID, 0, testBatch(t, 1))).ErrorCode, kerr.NotEnoughReplicas)

@@ -1,0 +1,78 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+
+	"cairn/broker/controller"
+	"cairn/engine/producer"
+	"cairn/wire/batch"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+const (
+	// produceZstd is the first produce version in which zstd is allowed.
+	produceZstd = 7
+	// adminClientID is the client id that may write to internal topics, as in Kafka.
+	adminClientID = "__admin_client"
+)
+
+// errors of produce that have no other home.
+var (
+	errTransactionalID      = errors.New("transactional batch without a transactional id")
+	errRequiredAcks         = errors.New("acks must be -1, 0 or 1")
+	errInternalTopic        = errors.New("clients may not write to an internal topic")
+	errNotEnoughReplicas    = errors.New("not enough in-sync replicas")
+	errNotEnoughAfterAppend = errors.New("not enough in-sync replicas after the append")
+	errRequestTimedOut      = errors.New("timed out; the batch may still become durable")
+)
+
+// precheck is what Kafka checks of a partition before it looks for the replica.
+func (op *produceOp) precheck(topic *controller.Topic, raw []byte) error {
+	h, err := checkOneBatch(raw)
+	switch {
+	case err != nil:
+		return err
+	case h.Codec() == batch.CodecZstd && op.req.Version < produceZstd:
+		return fmt.Errorf("%w: zstd in a produce request of version %d", batch.ErrUnsupportedCompression, op.req.Version)
+	case op.acks != acksNone && op.acks != acksLeader && op.acks != acksAll:
+		return errRequiredAcks
+	case h.IsTransactional():
+		return fmt.Errorf("%w: transactions are not available", producer.ErrInvalidTxnState)
+	case topic.Internal && op.r.hdr.ClientID != adminClientID:
+		return errInternalTopic
+	}
+	return nil
+}
+
+// checkOneBatch sees that raw holds one batch of magic 2 and nothing else.
+func checkOneBatch(raw []byte) (batch.Header, error) {
+	if len(raw) < batch.HeaderLen {
+		return batch.Header{}, fmt.Errorf("%w: %d bytes are no batch", batch.ErrInvalidRecord, len(raw))
+	}
+	h := batch.DecodeHeader(raw)
+	switch {
+	case h.Magic != batch.Magic:
+		return h, fmt.Errorf("%w: magic %d", batch.ErrInvalidRecord, h.Magic)
+	case h.Size() != len(raw):
+		return h, fmt.Errorf("%w: batch of %d bytes in a record set of %d", batch.ErrInvalidRecord, h.Size(), len(raw))
+	}
+	return h, nil
+}
+
+// hasTransactional reports whether any batch of the request has the transactional bit.
+func hasTransactional(req *kmsg.ProduceRequest) bool {
+	for i := range req.Topics {
+		for j := range req.Topics[i].Partitions {
+			raw := req.Topics[i].Partitions[j].Records
+			if len(raw) < batch.HeaderLen {
+				continue
+			}
+			if h := batch.DecodeHeader(raw); h.IsTransactional() {
+				return true
+			}
+		}
+	}
+	return false
+}
