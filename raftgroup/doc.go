@@ -12,7 +12,7 @@
 //
 // Concurrency. All methods may be called from any goroutine, save that one group's Propose calls must not overlap. Events come from
 // dragonboat's and the engine's workers and hold them up: they must not block. Goroutines of a Host: dragonboat's, one for elections, one
-// for compaction, two per watched peer, and the callers of ServeConn. No lock is held while calling out; a replica's lock, the transport's,
+// for compaction, two per watched peer, one per outgoing stream, and the callers of ServeConn. No lock is held while calling out; a replica's lock, the transport's,
 // the budget's and a group's in-flight lock are leaves, but that the in-flight lock is never taken under another.
 //
 // Lifecycle. NewHost, then StartGroup and StartMachine; Group.Stop returns when no save of the replica can come any more, which is what
@@ -21,5 +21,6 @@
 // It does not listen or resolve names (Config.Dial, Host.ServeConn), knows neither leader epochs nor in-sync replicas, and decides
 // no failover: who hears of a dead peer calls Host.FailOver.
 //
-// Read group.go first, then replica.go (what happens to a message), chunk.go (snapshots), inflight.go (the bound on proposals).
+// Read group.go first, then replica.go (what happens to a message), link.go (streams), chunk.go (snapshots), inflight.go (the bound on
+// proposals), elections.go.
 package raftgroup

@@ -275,3 +275,34 @@ func TestFailOverWhenTheFirstInTurnIsBehind(t *testing.T) {
 	ms[1].writer(t).settled()
 	sameLog(t, ms[1], ms[2])
 }
+
+// A node that shuts down in order hands over all its groups, each as soon as its proposals are applied.
+func TestHandOverOfManyGroups(t *testing.T) {
+	const groups = 60
+	c := newCluster(t)
+	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, nodeOptions{})
+	var ms [groups][]*member
+	var ws [groups]*writer
+	for p := range groups {
+		ms[p] = threeWay(p+1, a, b, d)
+		ws[p] = ms[p][0].lead(t)
+	}
+	for _, w := range ws {
+		w.write(5, 5000)
+	}
+	begin := time.Now()
+	for p, w := range ws {
+		w.settled()
+		if err := ms[p][0].TransferLeadership(ids.ReplicaID(2 + p%2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p := range groups {
+		eventually(t, "the chosen replica leads", func() bool { _, ok := ms[p][1+p%2].leads(); return ok })
+	}
+	took := time.Since(begin)
+	t.Logf("%d groups handed over after %v", groups, took)
+	if took > 2*time.Second && !raceDetector { // Raft gives a transfer up after 2 s
+		t.Errorf("hand-over took %v", took)
+	}
+}
