@@ -66,8 +66,8 @@ func (e *edit) addLoss(l Loss) {
 	}
 }
 
-// changeLosses takes a broker's report of what it gave up, or of what turned up again. Its own former estimates are void:
-// it has come back and tells.
+// changeLosses takes a broker's report of what it gave up, or of what turned up again. What was estimated that it held is
+// void, as it has come back and tells, but for what a power cut took from it.
 func (e *edit) changeLosses(broker ids.NodeID, c LossReport) ItemResult {
 	p, ok := e.img.PartitionOf(c.TopicID, c.Partition)
 	switch {
@@ -84,9 +84,9 @@ func (e *edit) changeLosses(broker ids.NodeID, c LossReport) ItemResult {
 		}
 	}
 	t := e.img.TopicsByID[c.TopicID]
-	if p.Leader != broker {
+	if len(c.Found) == 0 {
 		e.img.Losses = slices.DeleteFunc(slices.Clone(e.img.Losses), func(l Loss) bool {
-			return l.Estimated && l.Holder == broker && l.TopicID == c.TopicID && l.Partition == c.Partition
+			return l.Estimated && l.Cause != CausePowerCut && l.Holder == broker && l.TopicID == c.TopicID && l.Partition == c.Partition
 		})
 	}
 	for _, r := range c.Found {
