@@ -111,6 +111,22 @@ func TestProposeOnAFollowerOrAStoppedGroup(t *testing.T) {
 	}
 }
 
+func TestASecondStartLeavesTheRunningGroupAlone(t *testing.T) {
+	c := newCluster(t)
+	n := c.start(1, nodeOptions{})
+	m := n.group(1, 1, map[ids.ReplicaID]ids.NodeID{1: 1})
+	w := m.lead(t)
+	_, err := n.host.StartGroup(GroupConfig{Binding: binding(1, 1), Members: map[ids.ReplicaID]ids.NodeID{1: 1}, Events: &recorder{}})
+	if err == nil {
+		t.Fatal("started twice")
+	}
+	w.write(3, 1000)
+	w.settled()
+	if got := m.rec.committedTo(); got != m.Log().LastIndex() || m.Log().End() != 3 {
+		t.Fatalf("committed %d of %d, log ends at %d", got, m.Log().LastIndex(), m.Log().End())
+	}
+}
+
 func TestStopWaitsForTheSaveUnderWay(t *testing.T) {
 	c := newCluster(t)
 	var hold atomic.Bool

@@ -43,6 +43,9 @@ func (h *Host) StartGroup(cfg GroupConfig) (*Group, error) {
 	if b.Shard == 0 || b.Replica == 0 || b.Shard == ids.MetadataShard || cfg.Events == nil {
 		return nil, fmt.Errorf("raftgroup: replica %d of shard %d is no partition group", b.Replica, b.Shard)
 	}
+	if h.replica(b.Shard) != nil {
+		return nil, fmt.Errorf("raftgroup: a replica of shard %d runs already", b.Shard)
+	}
 	g := &Group{h: h, cfg: cfg, events: cfg.Events}
 	g.flight = &inflight{limit: h.cfg.GroupInflightBytes, shared: h.budget}
 	g.lr = newLocalReplica(b.Shard, b.Replica, cfg.Members, g.leaderChanged)
