@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"cairn/integration/harness"
 	"cairn/integration/workload"
 )
@@ -204,6 +207,9 @@ func (b *bench) consume(ctx context.Context, c *harness.Cluster, nodes int) erro
 		if err := c.Start(startCtx); err != nil {
 			return err
 		}
+		if err := waitLeaders(startCtx, c, topic); err != nil {
+			return err
+		}
 		cold, err := measured(ctx, c, func() (consumed, error) { return drain(ctx, c.Bootstrap(), topic, records) })
 		if err != nil {
 			return err
@@ -215,6 +221,16 @@ func (b *bench) consume(ctx context.Context, c *harness.Cluster, nodes int) erro
 		}
 	}
 	return nil
+}
+
+// waitLeaders waits until all partitions are led, so that reading is measured and not the election.
+func waitLeaders(ctx context.Context, c *harness.Cluster, topic string) error {
+	cl, err := kgo.NewClient(workload.ClientOptions(c.Bootstrap())...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	return workload.WaitLeaders(ctx, kadm.NewClient(cl), topic)
 }
 
 // tail follows a topic while the case is produced into it.

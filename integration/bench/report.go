@@ -22,8 +22,17 @@ func newReport(o options) report {
 		commit = []byte("unknown")
 	}
 	return report{head: fmt.Sprintf("# Benchmarks\n\nWritten by `make bench`; do not edit. %s, commit %s, %s, %d cores (%s), client and brokers on the same machine. "+
-		"%d runs of %v each; the median run by throughput is shown. MB are 10^6 bytes of record values.\n\n",
-		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length)}
+		"%d runs of %v each; the median run by throughput is shown. MB are 10^6 bytes of record values. Load average before the run: %s.\n\n",
+		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length, loadAverage())}
+}
+
+// loadAverage tells how busy the machine was with other things: figures of a busy one say little.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
+		return fields[0]
+	}
+	return "unknown"
 }
 
 func cpuModel() string {
