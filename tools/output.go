@@ -36,6 +36,9 @@ func (o Output) writeJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// IsTerminal reports whether what is written to w is seen by a person at once.
+func IsTerminal(w io.Writer) bool { return isTerminal(w) }
+
 // isTerminal reports whether f is a terminal, that is, a person sits there.
 func isTerminal(f any) bool {
 	file, ok := f.(*os.File)

@@ -1,4 +1,4 @@
-package harness
+package nodes
 
 import (
 	"bufio"
@@ -26,6 +26,7 @@ type Node struct {
 
 	binary string
 	proc   *process
+	frozen bool
 }
 
 // process is one life of a node.
@@ -77,7 +78,7 @@ func (n *Node) Start() error {
 	if err := cmd.Start(); err != nil {
 		return errors.Join(fmt.Errorf("node %d: %w", n.ID, err), log.Close())
 	}
-	n.proc = p
+	n.proc, n.frozen = p, false
 	go p.watch(out, log)
 	return nil
 }
@@ -152,10 +153,19 @@ func (n *Node) Stop(limit time.Duration) error {
 }
 
 // Freeze stops the process in its tracks; Thaw lets it go on.
-func (n *Node) Freeze() error { return n.proc.cmd.Process.Signal(syscall.SIGSTOP) }
+func (n *Node) Freeze() error {
+	n.frozen = true
+	return n.proc.cmd.Process.Signal(syscall.SIGSTOP)
+}
 
 // Thaw is the end of Freeze.
-func (n *Node) Thaw() error { return n.proc.cmd.Process.Signal(syscall.SIGCONT) }
+func (n *Node) Thaw() error {
+	n.frozen = false
+	return n.proc.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// Serving reports whether the node runs and is not frozen.
+func (n *Node) Serving() bool { return n.Running() && !n.frozen }
 
 func (n *Node) end(sig syscall.Signal, limit time.Duration) error {
 	if !n.Running() {
