@@ -59,6 +59,7 @@ type Log struct {
 	epochs     []EpochStart // replaced as a whole, never changed in place
 	producers  producer.State
 	undos      []undo // of the batches behind the saved commit, oldest first
+	appendMs   int64  // wall clock of the last saved batch, ms; 0: none since the start
 
 	saves saveMarks // belongs to the save under way
 }

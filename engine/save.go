@@ -358,11 +358,16 @@ func (p *pendingSave) publish() {
 func (p *pendingSave) publishLog(l *Log) {
 	l.tail.append(p.update.EntriesToSave, p.saved)
 	l.state, l.genesis, l.epochs = p.state, p.genesis, p.epochs
+	now := time.Now().UnixMilli()
 	if p.checkDirty {
 		l.saves.checkpoint = p.checkpoint
 	}
 	for i := range p.saved {
-		if p.saved[i].Kind != KindData || p.infos[i].ProducerID < 0 {
+		if p.saved[i].Kind != KindData {
+			continue
+		}
+		l.appendMs = now
+		if p.infos[i].ProducerID < 0 {
 			continue
 		}
 		u := l.producers.Append(p.infos[i].producerBatch())

@@ -28,12 +28,12 @@ func (a *API) Supports(version int16) bool { return a.Min <= version && version 
 // PrivateKeyMin is the first API key that Kafka will not use; PrivateAPI takes keys from here on.
 const PrivateKeyMin int16 = 10000
 
-// PrivateAPI adds a request between nodes that Kafka does not have. It is offered by the controller listener only,
-// and never announced to clients of other listeners.
+// PrivateAPI adds a request that Kafka does not have: between nodes, or from our own tools. It is never announced.
 type PrivateAPI struct {
 	Key        int16 // at least PrivateKeyMin
 	Name       string
 	MaxVersion int16 // versions 0 to MaxVersion are answered
+	Clients    bool  // listeners for clients offer it too, not the controller listener only
 	// New makes an empty request to parse into. Its ReadFrom bounds what it allocates by a small multiple of its input.
 	New func() kmsg.Request
 }
@@ -60,7 +60,7 @@ func NewTable(private ...PrivateAPI) (*Table, error) {
 		if p.Key < PrivateKeyMin || p.MaxVersion < 0 || p.New == nil {
 			return nil, fmt.Errorf("private API %q: key %d, max version %d", p.Name, p.Key, p.MaxVersion)
 		}
-		t.apis = append(t.apis, API{Key: p.Key, Name: p.Name, Max: p.MaxVersion, Controller: true, Internal: true, newRequest: p.New})
+		t.apis = append(t.apis, API{Key: p.Key, Name: p.Name, Max: p.MaxVersion, Controller: true, Internal: !p.Clients, newRequest: p.New})
 	}
 	slices.SortFunc(t.apis, func(a, b API) int { return int(a.Key) - int(b.Key) })
 	t.byKey = make(map[int16]*API, len(t.apis))
@@ -111,7 +111,10 @@ func kafkaAPIs() []API {
 		{kmsg.DescribeConfigs, 1, 4, both},
 		{kmsg.AlterConfigs, 0, 2, both},
 		{kmsg.CreatePartitions, 0, 3, both},
+		{kmsg.ElectLeaders, 0, 2, both},
 		{kmsg.IncrementalAlterConfigs, 0, 1, both},
+		{kmsg.AlterPartitionAssignments, 0, 1, both},
+		{kmsg.ListPartitionReassignments, 0, 0, both},
 		{kmsg.DescribeCluster, 0, 2, both},
 		{kmsg.BrokerRegistration, 0, 4, internal},
 		{kmsg.BrokerHeartbeat, 0, 2, internal},

@@ -191,6 +191,18 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 5},
 		{op: opTags, max: 32767},
 	}}, // CreatePartitions
+	43: {2, []layout{
+		{op: opFixed, min: 1, max: 32767, size: 1},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.ElectLeadersRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opTags, max: 32767},
+	}}, // ElectLeaders
 	44: {1, []layout{
 		{op: opArray, max: 32767, size: sizeOf[kmsg.IncrementalAlterConfigsRequestResource](), fields: []layout{
 			{op: opFixed, max: 32767, size: 1},
@@ -206,6 +218,33 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 1},
 		{op: opTags, max: 32767},
 	}}, // IncrementalAlterConfigs
+	45: {0, []layout{
+		{op: opFixed, max: 32767, size: 4},
+		{op: opFixed, min: 1, max: 32767, size: 1},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.AlterPartitionAssignmentsRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.AlterPartitionAssignmentsRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+				{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+					{op: opFixed, max: 32767, size: 4},
+				}},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // AlterPartitionAssignments
+	46: {0, []layout{
+		{op: opFixed, max: 32767, size: 4},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.ListPartitionReassignmentsRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // ListPartitionReassignments
 	60: {0, []layout{
 		{op: opFixed, max: 32767, size: 1},
 		{op: opFixed, min: 1, max: 32767, size: 1},

@@ -54,6 +54,8 @@ type ClientConfig struct {
 	Store *Store
 	// Dial opens a connection to a controller listener. Not needed when this node is the only voter.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Ends returns how far the replicas here reach, for the heartbeats; the caller owns the slice. It must not block. nil: none.
+	Ends func() []PartitionEnd
 
 	HeartbeatInterval time.Duration
 	SessionTimeout    time.Duration
@@ -110,6 +112,7 @@ type Client struct {
 	control *channel // registration and heartbeats: the controller takes its end for the broker's
 	data    *channel // leader registrations and producer ids
 	admin   *channel // forwarded requests, which may wait long
+	slow    *channel // forwarded requests that wait for elections
 
 	base  time.Time     // of lease
 	lease atomic.Int64  // valid until base + lease, by the monotonic clock; 0: fenced or never answered
@@ -144,6 +147,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return &Client{
 		cfg: cfg, log: cfg.Logger, ctx: ctx, stop: stop,
 		control: newChannel("control", cfg), data: newChannel("data", cfg), admin: newChannel("admin", cfg),
+		slow: newChannel("elections", cfg),
 		base: time.Now(), beat: make(chan struct{}, 1), wantFence: true,
 		changed: make(chan struct{}), failed: make(chan struct{}),
 		leaders: newLeaderQueue(), producers: newProducerIDs(),
@@ -233,6 +237,7 @@ func (c *Client) Close() {
 	c.control.close()
 	c.data.close()
 	c.admin.close()
+	c.slow.close()
 	c.done.Wait()
 	c.producers.wait()
 	c.leaders.fail(ErrClosed)
@@ -259,11 +264,24 @@ func (c *Client) Forward(ctx context.Context, req kmsg.Request) (kmsg.Response, 
 	return c.retry(ctx, c.admin, req)
 }
 
+// ForwardSlow is Forward for requests whose answer waits for something to happen in the cluster. They hold up each other
+// alone. It tries another controller only when the connection to the present one ends, or the request's own timeout is over.
+func (c *Client) ForwardSlow(ctx context.Context, req kmsg.Request, timeout time.Duration) (kmsg.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return c.retryWithin(ctx, c.slow, req, timeout)
+}
+
 // retry sends the request until a controller answers it as the active one.
 func (c *Client) retry(ctx context.Context, ch *channel, req kmsg.Request) (kmsg.Response, error) {
+	return c.retryWithin(ctx, ch, req, requestWithin)
+}
+
+// retryWithin is retry with another time for each attempt.
+func (c *Client) retryWithin(ctx context.Context, ch *channel, req kmsg.Request, within time.Duration) (kmsg.Response, error) {
 	var last error // of the last attempt that ctx did not cut short
 	for {
-		resp, err := ch.do(ctx, req, requestWithin)
+		resp, err := ch.do(ctx, req, within)
 		if err == nil {
 			return resp, nil
 		}

@@ -63,6 +63,7 @@ func (c *Client) awaitStanding(ctx context.Context, ok func(standing) bool) erro
 func (c *Client) heartbeats() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var ends reportedEnds
 	for {
 		select {
 		case <-c.ctx.Done():
@@ -72,7 +73,7 @@ func (c *Client) heartbeats() {
 		case <-c.control.broken():
 		}
 		sent := time.Now()
-		err := c.heartbeat(sent)
+		err := c.heartbeat(sent, &ends)
 		if errors.Is(err, ErrRejected) {
 			c.fail(err)
 			return
@@ -99,7 +100,7 @@ func (c *Client) beatInterval() time.Duration {
 }
 
 // heartbeat sends one and notes the answer. ErrRejected: this process is not the registered one any more.
-func (c *Client) heartbeat(sent time.Time) error {
+func (c *Client) heartbeat(sent time.Time, ends *reportedEnds) error {
 	req := kmsg.NewPtrBrokerHeartbeatRequest()
 	req.SetVersion(1)
 	c.mu.Lock()
@@ -107,6 +108,9 @@ func (c *Client) heartbeat(sent time.Time) error {
 	req.WantFence, req.WantShutdown = c.wantFence, c.wantShutdown
 	c.mu.Unlock()
 	req.CurrentMetadataOffset = int64(c.cfg.Store.Image().Index)
+	if c.cfg.Ends != nil {
+		ends.attach(req, c.cfg.Ends())
+	}
 
 	resp, err := c.control.do(c.ctx, req, c.cfg.SessionTimeout/3)
 	if err != nil {
@@ -120,6 +124,7 @@ func (c *Client) heartbeat(sent time.Time) error {
 	default:
 		return kerr.ErrorForCode(r.ErrorCode)
 	}
+	ends.answered(r)
 	c.answered(sent, r)
 	return nil
 }

@@ -19,6 +19,8 @@ const (
 	DefaultHeartbeatInterval = 2 * time.Second        // broker.heartbeat.interval.ms
 	DefaultConnectionGrace   = 500 * time.Millisecond // controller.connection.grace.ms, our own
 	DefaultProposeTimeout    = 5 * time.Second
+	DefaultElectionGrace     = 6 * time.Second // three of Raft's election timeouts
+	DefaultTransferTimeout   = 10 * time.Second
 )
 
 // Config configures a Controller. Zero values stand for the defaults.
@@ -35,6 +37,13 @@ type Config struct {
 	ConnectionGrace time.Duration
 	// ProposeTimeout bounds the commands that no request waits for, and those of requests without a timeout.
 	ProposeTimeout time.Duration
+
+	// ElectionGrace, TransferTimeout and ImbalancePercent: see Facts.
+	ElectionGrace, TransferTimeout time.Duration
+	ImbalancePercent               int
+	// AskEnds asks a live broker how far its replicas of the partitions reach; it waits no longer than ctx. nil: heartbeats
+	// alone tell.
+	AskEnds func(ctx context.Context, b *Broker, partitions []ids.PartitionID) ([]PartitionEnd, error)
 
 	// NumPartitions and ReplicationFactor are for topics whose creator leaves them open (num.partitions,
 	// default.replication.factor; 1 each).
@@ -83,6 +92,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.SessionTimeout, DefaultSessionTimeout)
 	setDefault(&c.ConnectionGrace, DefaultConnectionGrace)
 	setDefault(&c.ProposeTimeout, DefaultProposeTimeout)
+	setDefault(&c.ElectionGrace, DefaultElectionGrace)
+	setDefault(&c.TransferTimeout, DefaultTransferTimeout)
 	setDefault(&c.NumPartitions, 1)
 	setDefault(&c.ReplicationFactor, 1)
 	if c.ValidateBrokerConfig == nil {

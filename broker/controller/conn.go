@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"cairn/wire/private"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -54,6 +56,14 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 		return cc.c.incrementalAlterConfigs(ctx, r)
 	case *kmsg.AlterConfigsRequest:
 		return cc.c.alterConfigs(ctx, r)
+	case *kmsg.ElectLeadersRequest:
+		return cc.c.electLeaders(ctx, r)
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		return cc.c.alterReassignments(ctx, r)
+	case *kmsg.ListPartitionReassignmentsRequest:
+		return cc.c.listReassignments(r)
+	case *private.ElectionsRequest:
+		return cc.c.previewElections(ctx, r)
 	default:
 		panic(fmt.Sprintf("BUG: %T is not the controller's", req))
 	}
@@ -63,7 +73,8 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 func Handles(key int16) bool {
 	switch kmsg.Key(key) {
 	case kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.CreateTopics, kmsg.DeleteTopics,
-		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, registerLeadersKey:
+		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, kmsg.ElectLeaders, kmsg.AlterPartitionAssignments,
+		kmsg.ListPartitionReassignments, kmsg.Key(private.ElectionsKey), registerLeadersKey:
 		return true
 	}
 	return false

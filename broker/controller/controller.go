@@ -36,6 +36,8 @@ type Controller struct {
 
 	configs slot // one config change at a time: its values are computed from the present ones
 
+	gathered gathering
+
 	mu         sync.Mutex
 	group      Group                   // guarded by mu; nil before Start
 	closed     bool                    // guarded by mu

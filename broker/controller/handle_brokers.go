@@ -140,6 +140,11 @@ func (cc *Conn) heartbeat(ctx context.Context, req *kmsg.BrokerHeartbeatRequest)
 		return resp
 	}
 	c.touch(cc, id, req.BrokerEpoch)
+	if err := c.noteHeartbeat(req, resp); err != nil {
+		c.log.Warn("log ends of a heartbeat cannot be read", zap.Int32("broker", req.BrokerID), zap.Error(err))
+		resp.ErrorCode = kerr.InvalidRequest.Code
+		return resp
+	}
 	resp.IsCaughtUp = req.CurrentMetadataOffset >= req.BrokerEpoch
 	if action, due := wanted(c.store.Image().Brokers[id], req); due {
 		res, err := c.propose(ctx, ChangeBrokers{[]BrokerChange{{id, req.BrokerEpoch, action}}})

@@ -10,6 +10,7 @@ import (
 
 	"cairn/internal/ids"
 	"cairn/wire"
+	"cairn/wire/private"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -237,6 +238,16 @@ func saysNotController(resp kmsg.Response) bool {
 		return anyNotController(r.Resources, func(t kmsg.IncrementalAlterConfigsResponseResource) int16 { return t.ErrorCode })
 	case *kmsg.AlterConfigsResponse:
 		return anyNotController(r.Resources, func(t kmsg.AlterConfigsResponseResource) int16 { return t.ErrorCode })
+	case *kmsg.ElectLeadersResponse:
+		return r.ErrorCode == kerr.NotController.Code || slices.ContainsFunc(r.Topics, func(t kmsg.ElectLeadersResponseTopic) bool {
+			return anyNotController(t.Partitions, func(p kmsg.ElectLeadersResponseTopicPartition) int16 { return p.ErrorCode })
+		})
+	case *kmsg.AlterPartitionAssignmentsResponse:
+		return r.ErrorCode == kerr.NotController.Code
+	case *kmsg.ListPartitionReassignmentsResponse:
+		return r.ErrorCode == kerr.NotController.Code
+	case *private.ElectionsResponse:
+		return r.Body.Code == kerr.NotController.Code
 	}
 	return false
 }
