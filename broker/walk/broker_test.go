@@ -129,10 +129,16 @@ func (w *world) follow(b *broker) {
 			r.endReign()
 		}
 	}
-	if b.r != nil && b.r.shard != p.Shard {
+	if r := b.r; r != nil && (r.shard != p.Shard || p.NodeOf(r.id) != b.node) {
 		w.stop(b)
 	}
-	if b.r == nil {
+	switch at := p.ReplicaOf(b.node); {
+	case at < 0 && b.r != nil:
+		w.stop(b)
+		fallthrough
+	case at < 0:
+		w.cut(b, 0) // a replica that is moved away reports what nobody else has before its data is deleted
+	case b.r == nil:
 		w.start(b, p)
 	}
 	w.begin(b, img, p)
@@ -147,7 +153,7 @@ func (w *world) stop(b *broker) {
 
 func (w *world) start(b *broker, p *controller.Partition) {
 	id := p.ReplicaIDs[p.ReplicaOf(b.node)]
-	if r := b.replicas[p.Shard]; r != nil {
+	if r := b.replicas[p.Shard]; r != nil && r.id == id {
 		b.r = r
 		return
 	}
@@ -219,7 +225,9 @@ func (w *world) begin(b *broker, img *controller.Image, p *controller.Partition)
 	}
 	r.reign.NoteCommitted(b.end(r.commit))
 	w.say("broker %d reigns in epoch %d from %d, high watermark %d", b.node, p.LeaderEpoch, end, r.reign.HighWatermark())
-	w.checkLeader(b)
+	if p.LeaderEpoch == w.partition().LeaderEpoch { // else it is late, and its lease is over or soon will be
+		w.checkLeader(b)
+	}
 }
 
 func (w *world) leaseOf(b *broker) time.Time {

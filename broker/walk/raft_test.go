@@ -52,17 +52,26 @@ func (w *world) led(r *replica) bool {
 	return false
 }
 
-// elect holds an election at once, with the votes of those that can be reached.
+// elect is the election timer of a replica.
 func (w *world) elect(b *broker) {
+	r := b.r
+	if r == nil {
+		return
+	}
+	if w.led(r) && w.rnd.IntN(20) > 0 {
+		return // it hears from its leader; only now and then a timer fires all the same
+	}
+	w.campaign(b)
+}
+
+// campaign holds an election at once, with the votes of those that can be reached.
+func (w *world) campaign(b *broker) {
 	r := b.r
 	if !b.up || r == nil || r.leads {
 		return
 	}
 	if _, votes := r.voters[r.id]; !votes {
 		return
-	}
-	if w.led(r) && w.rnd.IntN(20) > 0 {
-		return // it hears from its leader; only now and then a timer fires all the same
 	}
 	term := r.term + 1
 	var yes []*replica
@@ -97,8 +106,9 @@ func (w *world) replicate(b, to *broker) {
 	if b == to || l == nil || f == nil || !l.leads || !w.talk(b, to) || f.shard != l.shard || f.term > l.term {
 		return
 	}
-	if _, votes := l.voters[f.id]; !votes {
-		l.nonVoters[f.id] = to.node
+	_, votes := l.voters[f.id]
+	if _, follows := l.nonVoters[f.id]; !votes && !follows {
+		return
 	}
 	if f.term < l.term || f.leads {
 		f.term = l.term
@@ -196,6 +206,7 @@ func (w *world) changeMember(b *broker) {
 	}
 	c, ok := l.reign.NextMember(slices.Sorted(maps.Keys(l.voters)), slices.Sorted(maps.Keys(l.nonVoters)))
 	if !ok {
+		w.reportVoters(b)
 		return
 	}
 	if c.Action == isr.AddNonVoting {
@@ -225,9 +236,24 @@ func (w *world) changeMember(b *broker) {
 		v.voters, v.votersAt = next, at
 	}
 	delete(l.nonVoters, c.Replica)
-	report := controller.ChangeVoters{Broker: b.node, Epoch: b.epoch, Partitions: []controller.VotersReport{{
-		TopicID: topicID, LeaderEpoch: l.reign.Epoch(), At: at, Voters: slices.Sorted(maps.Keys(next)),
-	}}}
 	w.say("broker %d changes the voters to %v", b.node, slices.Sorted(maps.Values(next)))
+	w.reportVoters(b)
+}
+
+// reportVoters tells the controller who votes, if it does not know.
+func (w *world) reportVoters(b *broker) {
+	l, p := b.r, partitionIn(w.images[b.seen])
+	voters := slices.Sorted(maps.Keys(l.voters))
+	known := slices.Clone(p.FormerVoters)
+	for _, n := range p.Voters {
+		known = append(known, p.ReplicaIDs[p.ReplicaOf(n)])
+	}
+	slices.Sort(known)
+	if slices.Equal(known, voters) {
+		return
+	}
+	report := controller.ChangeVoters{Broker: b.node, Epoch: b.epoch, Partitions: []controller.VotersReport{{
+		TopicID: topicID, LeaderEpoch: l.reign.Epoch(), At: l.votersAt, Voters: voters,
+	}}}
 	w.send(func() { w.apply(report) })
 }

@@ -43,7 +43,7 @@ func walkOnce(s setup, heal bool) (w *world, found string) {
 
 // setupOf varies the cluster with the seed.
 func setupOf(seed uint64) setup {
-	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0}
+	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0, moves: seed/36%2 == 0}
 }
 
 func TestWalk(t *testing.T) {
@@ -118,6 +118,10 @@ func (w *world) heal() {
 	w.unclean = false
 	for _, b := range w.brokers {
 		b.linked = true
+		if b.up && w.img().Brokers[b.node].ShuttingDown {
+			w.saveTo(b, len(b.log))
+			w.crash(b)
+		}
 		if !b.up {
 			w.restart(b)
 		}
@@ -148,6 +152,7 @@ func (w *world) round() bool {
 		}
 		w.proposeISR(b)
 		w.changeMember(b)
+		w.handOver(b)
 		w.reportLosses(b)
 		w.retractLosses(b)
 	}
@@ -164,7 +169,7 @@ func (w *world) round() bool {
 
 func (w *world) healed() bool {
 	p := w.partition()
-	if p.Leader == ids.NoNode || len(p.InSync) != len(w.brokers) || len(p.Voters) != len(w.brokers) {
+	if p.Leader == ids.NoNode || len(p.InSync) != len(p.Replicas) || len(p.Voters) != len(p.Replicas) || len(p.Adding)+len(p.Removing) > 0 {
 		return false
 	}
 	l := w.broker(p.Leader)
@@ -172,7 +177,10 @@ func (w *world) healed() bool {
 		return false
 	}
 	for _, b := range w.brokers {
-		if b.r == nil || b.r.shard != p.Shard || len(b.log) != len(l.log) || len(b.quarantine) > 0 || w.estimated(b.node) {
+		if len(b.quarantine) > 0 || w.estimated(b.node) {
+			return false
+		}
+		if member := p.ReplicaOf(b.node) >= 0; member && (b.r == nil || b.r.shard != p.Shard || len(b.log) != len(l.log)) || !member && len(b.log) > 0 {
 			return false
 		}
 	}

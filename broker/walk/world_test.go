@@ -28,8 +28,10 @@ type setup struct {
 	seed     uint64
 	replicas int
 	minimum  int
-	unclean  bool // unclean elections may happen; what is exposed counts anew after each
-	off      rules.Off
+	// moves: reassignments happen too.
+	moves   bool
+	unclean bool // unclean elections may happen; what is exposed counts anew after each
+	off     rules.Off
 	// The rules that the walk itself keeps, as the runtime would.
 	staleMin bool // 11: the leader takes ISR and minimum from two positions of the metadata log
 	noLease  bool // 8: the lease is not looked at
@@ -267,7 +269,13 @@ func (w *world) step() {
 		w.electUnclean()
 	case p < 969:
 		w.changeMinimum(1 + w.rnd.IntN(3))
-	case p < 972:
+	case p < 970:
+		w.shutDown(b)
+	case p < 971:
+		w.reassign()
+	case p < 975:
+		w.handOver(b)
+	case p < 978:
 		b.linked = false
 	case p < 990:
 		b.linked = true
