@@ -94,7 +94,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for i := range uint64(most) {
 				s := setupOf(*seedFlag + i)
-				s.unclean = false
+				s.unclean, s.moves = false, false
 				edit(&s)
 				if w, found := walkOnce(s, false); found != "" {
 					t.Logf("seed %d, %d replicas: %s", s.seed, s.replicas, found)
