@@ -190,6 +190,7 @@ func (e *edit) leads(t *Topic, p *Partition, former ids.NodeID, r LeaderReport) 
 	}
 	e.setISR(t, p, next)
 	p.LastKnownELR, p.Recovering, p.Transfer = nil, false, nil
+	e.resolveDoubt(t, p)
 	if p.BaseOffset == ids.NoOffset {
 		p.BaseOffset = r.BaseOffset
 		e.settlePending(t, r.Partition, p)

@@ -205,7 +205,7 @@ func (w *world) reportLosses(b *broker) {
 // estimated reports whether a loss that names the broker is an estimate still.
 func (w *world) estimated(n ids.NodeID) bool {
 	for _, l := range w.img().Losses {
-		if l.Estimated && l.Holder == n {
+		if l.Estimated && l.Cause != controller.CausePowerCut && l.Holder == n {
 			return true
 		}
 	}

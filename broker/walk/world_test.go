@@ -29,7 +29,10 @@ type setup struct {
 	replicas int
 	minimum  int
 	// moves: reassignments happen too.
-	moves   bool
+	moves bool
+	// os: log.flush=os, and power cuts that lose what the page cache held. What was exposed and acknowledged counts anew
+	// after each: one cut may take the only copy.
+	os      bool
 	unclean bool // unclean elections may happen; what is exposed counts anew after each
 	off     rules.Off
 	// The rules that the walk itself keeps, as the runtime would.
@@ -237,6 +240,9 @@ func (w *world) step() {
 		w.deliver()
 	case p < 610:
 		w.save(b)
+		if w.rnd.IntN(10) == 0 {
+			b.synced = b.saved
+		}
 	case p < 650:
 		w.settle(b)
 	case p < 690:
@@ -287,6 +293,8 @@ func (w *world) step() {
 func (w *world) crashOrRestart(b *broker) {
 	switch {
 	case b.up && w.rnd.IntN(4) > 0:
+	case b.up && w.os && w.rnd.IntN(2) == 0:
+		w.powerCut(b)
 	case b.up:
 		w.crash(b)
 	default:
