@@ -147,8 +147,10 @@ func TestCreateTopics(t *testing.T) {
 			code              int16
 			retention, source string
 		}{
-			{"defaults", 1, 1, 0, "604800000", "5"}, {"wide", 6, 3, 0, "7", "1"},
-			{"twice", -1, -1, kerr.InvalidRequest.Code, "", ""}, {"hand", 2, 2, 0, "604800000", "5"},
+			{"defaults", 1, 1, 0, "604800000", "5"},
+			{"wide", 6, 3, 0, "7", "1"},
+			{"twice", -1, -1, kerr.InvalidRequest.Code, "", ""},
+			{"hand", 2, 2, 0, "604800000", "5"},
 		} {
 			rt := got[i]
 			if rt.Topic != want.name || rt.NumPartitions != want.partitions || rt.ReplicationFactor != want.factor || rt.ErrorCode != want.code {
@@ -379,7 +381,8 @@ func TestAlterConfigs(t *testing.T) {
 			t.Errorf("validate only: %d, %v", code, q.image().TopicConfigs("a"))
 		}
 		for _, ops := range [][]op{
-			{{Name: "cleanup.policy", Op: 2, Value: str("compact")}, {Name: "retention.ms", Op: 1}}, {{Name: "cleanup.policy", Op: 3, Value: str("delete")}},
+			{{Name: "cleanup.policy", Op: 2, Value: str("compact")}, {Name: "retention.ms", Op: 1}},
+			{{Name: "cleanup.policy", Op: 3, Value: str("delete")}},
 			{{Name: "unknown.anyway", Op: 1}},
 		} {
 			if code := ask(false, TopicResource, "a", ops...); code != 0 {
