@@ -336,15 +336,7 @@ func TestAlterConfigs(t *testing.T) {
 		type op = kmsg.IncrementalAlterConfigsRequestResourceConfig
 		ask := func(validate bool, kind ResourceType, name string, ops ...op) int16 {
 			t.Helper()
-			req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-			req.SetVersion(1)
-			req.ValidateOnly = validate
-			req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(kind), ResourceName: name, Configs: ops}}
-			rr := conn.Handle(t.Context(), req).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]
-			if rr.ResourceName != name || rr.ResourceType != kmsg.ConfigResourceType(kind) || (rr.ErrorCode == 0) != (rr.ErrorMessage == nil) {
-				t.Errorf("response %+v", rr)
-			}
-			return rr.ErrorCode
+			return alterConfigs(t, conn, validate, kind, name, ops)
 		}
 		for _, tt := range []struct {
 			name     string
@@ -400,6 +392,20 @@ func TestAlterConfigs(t *testing.T) {
 		}
 		testLegacyAlterConfigs(t, q, conn)
 	})
+}
+
+// alterConfigs alters the configs of one resource and returns the error code.
+func alterConfigs(t *testing.T, conn *Conn, validate bool, kind ResourceType, name string, ops []kmsg.IncrementalAlterConfigsRequestResourceConfig) int16 {
+	t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.SetVersion(1)
+	req.ValidateOnly = validate
+	req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(kind), ResourceName: name, Configs: ops}}
+	rr := conn.Handle(t.Context(), req).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]
+	if rr.ResourceName != name || rr.ResourceType != kmsg.ConfigResourceType(kind) || (rr.ErrorCode == 0) != (rr.ErrorMessage == nil) {
+		t.Errorf("response %+v", rr)
+	}
+	return rr.ErrorCode
 }
 
 func testLegacyAlterConfigs(t *testing.T, q *quorum, conn *Conn) {
