@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,8 +43,10 @@ func TestAPeerIsLostWhenItsAnswersStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := net.Pipe()
+				var wg sync.WaitGroup
+				defer wg.Wait()
 				defer b.Close()
-				go answer(b, tc.delays...)
+				wg.Go(func() { answer(b, tc.delays...) })
 				w := &peerWatch{h: &Host{cfg: Config{PeerTimeout: timeout}}}
 				begin := time.Now()
 				if err := w.ping(context.Background(), a, bufio.NewReader(a)); !isTimeout(err) {
