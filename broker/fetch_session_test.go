@@ -153,8 +153,17 @@ func TestFetchSessionTellsOnlyNews(t *testing.T) {
 		answer *wire.FetchPartition
 		want   bool
 	}{
-		{at(10, 0, 0, 0), false}, {at(10, 0, 0, 5), true}, {at(10, 0, 0, 0), false}, {at(11, 0, 0, 0), true}, {at(11, 2, 0, 0), true},
-		{at(11, 2, 0, 0), false}, {diverging, true}, {at(-1, -1, 6, 0), true}, {at(-1, -1, 6, 0), true}, {at(11, 2, 0, 0), true}, {at(11, 2, 0, 0), false},
+		{at(10, 0, 0, 0), false},
+		{at(10, 0, 0, 5), true},
+		{at(10, 0, 0, 0), false},
+		{at(11, 0, 0, 0), true},
+		{at(11, 2, 0, 0), true},
+		{at(11, 2, 0, 0), false},
+		{diverging, true},
+		{at(-1, -1, 6, 0), true},
+		{at(-1, -1, 6, 0), true},
+		{at(11, 2, 0, 0), true},
+		{at(11, 2, 0, 0), false},
 	} {
 		epoch++
 		plan := mustPlan(t, c, fetchReq(12, plan.sessionID(), epoch))

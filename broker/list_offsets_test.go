@@ -133,8 +133,13 @@ func TestListOffsetsWaitsForTheHighWatermarkOfANewLeader(t *testing.T) {
 		timestamp int64
 		want      *kerr.Error
 	}{
-		{5, -1, kerr.OffsetNotAvailable}, {4, -1, kerr.LeaderNotAvailable}, {1, -1, kerr.LeaderNotAvailable},
-		{11, 2000, kerr.OffsetNotAvailable}, {11, -3, nil}, {11, 1000, nil}, {11, -2, nil},
+		{5, -1, kerr.OffsetNotAvailable},
+		{4, -1, kerr.LeaderNotAvailable},
+		{1, -1, kerr.LeaderNotAvailable},
+		{11, 2000, kerr.OffsetNotAvailable},
+		{11, -3, nil},
+		{11, 1000, nil},
+		{11, -2, nil},
 	} {
 		wantCode(t, fmt.Sprintf("version %d timestamp %d", tc.version, tc.timestamp), c.list(listReq(tc.version, "t", 0, tc.timestamp)).ErrorCode, tc.want)
 	}

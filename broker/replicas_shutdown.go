@@ -36,7 +36,7 @@ func (m *replicaManager) shutdown(ctx context.Context) error {
 			leaders = append(leaders, p)
 		}
 	}
-	forEach(leaders, func(p *partition) error { m.handOver(ctx, p); return nil })
+	_ = forEach(leaders, func(p *partition) error { m.handOver(ctx, p); return nil })
 	return forEach(m.partitions(), func(p *partition) error { return m.stopReplica(ctx, p) })
 }
 

@@ -71,8 +71,10 @@ func (g *fakeGroup) propose(ctx context.Context, data []byte) (ticket, error) {
 func (g *fakeGroup) save(i int, void bool) {
 	h := g.proposed[i]
 	g.index++
-	e := engine.SavedEntry{Index: g.index, Term: g.reign.term, Kind: h.Kind, Ordinal: h.Ordinal, HeaderTerm: h.Term,
-		LeaderEpoch: h.LeaderEpoch, Base: g.next, Next: g.next}
+	e := engine.SavedEntry{
+		Index: g.index, Term: g.reign.term, Kind: h.Kind, Ordinal: h.Ordinal, HeaderTerm: h.Term,
+		LeaderEpoch: h.LeaderEpoch, Base: g.next, Next: g.next,
+	}
 	if void {
 		e.Kind = engine.KindVoid
 	} else if b := g.batches[i]; h.Kind == engine.KindData {
@@ -105,8 +107,10 @@ func (o *outcome) want(t *testing.T, events ...string) {
 }
 
 func dataBatch(id int64, epoch int16, sequence, count int32) producer.Batch {
-	return producer.Batch{ProducerID: id, Epoch: epoch, BaseSequence: sequence, Count: count,
-		BaseOffset: ids.NoOffset, LastOffset: ids.NoOffset, Timestamp: 1000 + int64(sequence)}
+	return producer.Batch{
+		ProducerID: id, Epoch: epoch, BaseSequence: sequence, Count: count,
+		BaseOffset: ids.NoOffset, LastOffset: ids.NoOffset, Timestamp: 1000 + int64(sequence),
+	}
 }
 
 // submit submits a batch of 61 zero bytes whose content the fake does not look at.

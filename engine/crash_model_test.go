@@ -153,8 +153,10 @@ func (m *modelLog) data(index ids.RaftIndex, epoch ids.LeaderEpoch, d []byte) {
 		m.producers[h.ProducerID] = p
 	}
 	p.lastMs = h.MaxTimestamp
-	p.batches = append(p.batches, producer.CachedBatch{FirstSequence: h.BaseSequence, LastSequence: int32((int64(h.BaseSequence) + int64(h.LastOffsetDelta)) & 0x7fffffff),
-		BaseOffset: b.base, LastOffset: b.next - 1, Timestamp: h.MaxTimestamp})
+	p.batches = append(p.batches, producer.CachedBatch{
+		FirstSequence: h.BaseSequence, LastSequence: int32((int64(h.BaseSequence) + int64(h.LastOffsetDelta)) & 0x7fffffff),
+		BaseOffset: b.base, LastOffset: b.next - 1, Timestamp: h.MaxTimestamp,
+	})
 }
 
 // quarantineID names a batch in quarantine.

@@ -162,8 +162,10 @@ func (r *crashRun) open() {
 		f.cfg.UnsyncedDataPercent = []int{0, 10, 50, 90}[r.rng.IntN(4)]
 	}
 	r.freezer = f
-	cfg := Config{Dir: "data", FS: errorfs.Wrap(r.disk, f), Flush: r.kind.flush, MemTableBytes: 64 << 10, BlockCacheBytes: 1 << 20,
-		TailBytes: []int64{-1, 16 << 10, 1 << 20}[r.rng.IntN(3)], DropStepBytes: []int64{1, 4 << 10, 64 << 10}[r.rng.IntN(3)]}
+	cfg := Config{
+		Dir: "data", FS: errorfs.Wrap(r.disk, f), Flush: r.kind.flush, MemTableBytes: 64 << 10, BlockCacheBytes: 1 << 20,
+		TailBytes: []int64{-1, 16 << 10, 1 << 20}[r.rng.IntN(3)], DropStepBytes: []int64{1, 4 << 10, 64 << 10}[r.rng.IntN(3)],
+	}
 	f.left.Store(math.MaxInt64)
 	if r.rng.IntN(4) == 0 { // crash while opening
 		f.left.Store(1 + r.rng.Int64N(60))

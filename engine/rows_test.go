@@ -82,9 +82,11 @@ func entryCodec(name string, e EntryRow) rowCodec {
 }
 
 func rowCodecs(t testing.TB) []rowCodec {
-	start := StartPoint{Index: 41, Term: 6, LogState: exampleLogState(), Membership: pb.Membership{ConfigChangeId: 40,
-		Addresses:  map[uint64]string{1: "node-1", 300: "node-3"},
-		NonVotings: map[uint64]string{301: "node-4"}, Witnesses: map[uint64]string{}, Removed: map[uint64]bool{2: true, 299: true}}}
+	start := StartPoint{Index: 41, Term: 6, LogState: exampleLogState(), Membership: pb.Membership{
+		ConfigChangeId: 40,
+		Addresses:      map[uint64]string{1: "node-1", 300: "node-3"},
+		NonVotings:     map[uint64]string{301: "node-4"}, Witnesses: map[uint64]string{}, Removed: map[uint64]bool{2: true, 299: true},
+	}}
 	info := PartitionInfo{ID: 12, Topic: "orders", TopicID: ids.UUID{1, 2, 3, 15: 9}, Partition: 7}
 	codecs := []rowCodec{
 		entryCodec("entry-producer", exampleProducerEntry()),
@@ -102,8 +104,10 @@ func rowCodecs(t testing.TB) []rowCodec {
 		codec("producers", producersRow{Shard: 50, Index: 41, Next: 1_000_000, Snapshot: []byte("a snapshot")}, func(p producersRow) []byte { return p.appendTo(nil) }, decodeProducersRow),
 		codec("time", timeRow{MaxTimestamp: -1, MaxTimestampBase: 7}, func(r timeRow) []byte { return r.appendTo(nil) }, decodeTimeRow),
 		codec("quarantine", quarantineRow{Shard: 50, Index: 41, Term: 6, AtMs: 1_760_000_000_000, Batch: []byte("a batch")}, func(q quarantineRow) []byte { return q.appendTo(nil) }, decodeQuarantineRow),
-		codec("snapshot", pb.Snapshot{Index: 41, Term: 6, ShardID: 1, Filepath: "snapshot-29", FileSize: 100, Checksum: []byte{1}, Type: pb.RegularStateMachine,
-			Membership: pb.Membership{Addresses: map[uint64]string{1: "node-1"}}},
+		codec("snapshot", pb.Snapshot{
+			Index: 41, Term: 6, ShardID: 1, Filepath: "snapshot-29", FileSize: 100, Checksum: []byte{1}, Type: pb.RegularStateMachine,
+			Membership: pb.Membership{Addresses: map[uint64]string{1: "node-1"}},
+		},
 			func(s pb.Snapshot) []byte { return mustSnapshotRow(t, s) }, decodeSnapshotRow),
 		codec("genesis", exampleGenesis(), func(g Genesis) []byte {
 			return EncodeGenesis(Header{Ordinal: 1, Term: 7, LeaderEpoch: 5, Kind: KindGenesis}, g)
@@ -262,8 +266,10 @@ func TestEntryRowsRoundTripForAllValues(t *testing.T) {
 
 func TestProducerBatchOfAnEntryRow(t *testing.T) {
 	e := exampleProducerEntry()
-	want := producer.Batch{ProducerID: 4711, Epoch: 2, BaseSequence: 1<<31 - 1, Count: 10, BaseOffset: 1_000_000, LastOffset: 1_000_009,
-		Timestamp: 1_760_000_000_000, Transactional: true, CoordinatorEpoch: producer.NoCoordinator}
+	want := producer.Batch{
+		ProducerID: 4711, Epoch: 2, BaseSequence: 1<<31 - 1, Count: 10, BaseOffset: 1_000_000, LastOffset: 1_000_009,
+		Timestamp: 1_760_000_000_000, Transactional: true, CoordinatorEpoch: producer.NoCoordinator,
+	}
 	if got := e.Batch.producerBatch(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -315,8 +315,10 @@ func (v *verifier) dataOf(row *EntryRow, want *LogState) error {
 	if err != nil {
 		return err
 	}
-	got := BatchInfo{Base: base, Size: int32(h.Size()), LastOffsetDelta: h.LastOffsetDelta, Count: h.RecordCount, LeaderEpoch: ids.LeaderEpoch(h.LeaderEpoch),
-		Attributes: h.Attributes, MaxTimestamp: h.MaxTimestamp, ProducerID: h.ProducerID, ProducerEpoch: h.ProducerEpoch, BaseSequence: h.BaseSequence}
+	got := BatchInfo{
+		Base: base, Size: int32(h.Size()), LastOffsetDelta: h.LastOffsetDelta, Count: h.RecordCount, LeaderEpoch: ids.LeaderEpoch(h.LeaderEpoch),
+		Attributes: h.Attributes, MaxTimestamp: h.MaxTimestamp, ProducerID: h.ProducerID, ProducerEpoch: h.ProducerEpoch, BaseSequence: h.BaseSequence,
+	}
 	if got.Count < i.Count {
 		got.Count, got.Size, got.Attributes, got.MaxTimestamp = i.Count, i.Size, i.Attributes, i.MaxTimestamp
 	}

@@ -21,8 +21,6 @@ import (
 	"cairn/wire/batch"
 )
 
-const patience = 30 * time.Second // of every wait in these tests; only reached when something is broken
-
 // await polls cond; the wait is bounded and its failure says what was awaited.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()

@@ -116,12 +116,12 @@ func TestTransferUnderLoadLosesNothingThatWasSaved(t *testing.T) {
 	c := newCluster(t)
 	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, nodeOptions{})
 	ms := threeWay(1, a, b, d)
-	ctx := testContext(t)
 	var accepted, refused, dropped int
 	var slowest time.Duration
 	leader := 0
 	w := ms[leader].lead(t)
 	for range 4 {
+		ctx := testContext(t)
 		var tickets []*Ticket
 		next := (leader + 1) % 3
 		begin := time.Now()

@@ -2,4 +2,8 @@
 
 package raftgroup
 
+import "time"
+
 const raceDetector = false
+
+const patience = 30 * time.Second

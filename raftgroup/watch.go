@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cairn/internal/ids"
@@ -78,9 +79,16 @@ func (w *peerWatch) report(ctx context.Context, n ids.NodeID, down bool) {
 }
 
 func (w *peerWatch) run(ctx context.Context, n ids.NodeID) {
-	up, process := false, uint64(0)
+	timeout := w.h.cfg.PeerTimeout
+	up, again, process := false, false, uint64(0)
 	for ctx.Err() == nil {
-		c, r, now, err := w.h.transport.dial(ctx, n, purposeWatch, w.h.cfg.PeerTimeout)
+		began := time.Now()
+		c, r, now, err := w.h.transport.dial(ctx, n, purposeWatch, timeout)
+		if err != nil && up && !again && time.Since(began) > timeout+timeout/4 {
+			again = true // this process stood still
+			continue
+		}
+		again = false
 		if err == nil {
 			if up && now != process {
 				w.report(ctx, n, true)
@@ -100,7 +108,7 @@ func (w *peerWatch) run(ctx context.Context, n ids.NodeID) {
 			up = false
 			w.report(ctx, n, true)
 		}
-		pause(ctx, w.h.cfg.PeerTimeout/4)
+		pause(ctx, timeout/4)
 	}
 }
 
@@ -110,29 +118,50 @@ func (w *peerWatch) ping(ctx context.Context, c net.Conn, r *bufio.Reader) error
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
+	context.AfterFunc(ctx, func() { _ = c.Close() }) // at the latest on return: it ends the sender's write
 	timeout := w.h.cfg.PeerTimeout
-	wg.Go(func() {
-		ping := appendFrameHeader(nil, frameHeader{kind: framePing})
-		for ctx.Err() == nil {
-			_ = c.SetWriteDeadline(time.Now().Add(timeout))
-			if _, err := c.Write(ping); err != nil {
-				return // the reader sees it too, or the answer is late
-			}
-			pause(ctx, timeout/4)
-		}
-	})
-	for {
-		if err := c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+	var stalled atomic.Bool
+	wg.Go(func() { sendPings(ctx, c, timeout, &stalled) })
+	for wait, second := timeout, false; ; {
+		deadline := time.Now().Add(wait)
+		if err := c.SetReadDeadline(deadline); err != nil {
 			return err
 		}
 		h, err := readFrameHeader(r)
-		if err != nil {
-			return err
-		}
-		if h.kind != framePong {
+		switch {
+		case err == nil && h.kind == framePong:
+			wait, second = timeout, false
+		case err == nil:
 			return frameErrorf("kind %d for a ping", h.kind)
+		case !isTimeout(err) || second:
+			return err
+		default:
+			second, wait = true, graceAfter(timeout, time.Since(deadline), stalled.Swap(false))
+		}
+	}
+}
+
+// graceAfter is the time that a late answer gets. When this process stood still itself, the peer is not to blame: then a whole timeout.
+// Else a little, for an answer that has arrived while the deadline ran out.
+func graceAfter(timeout, woke time.Duration, stalled bool) time.Duration {
+	if stalled || woke > timeout/4 {
+		return timeout
+	}
+	return timeout / 10
+}
+
+// sendPings sends one every quarter of the timeout, and tells when it woke up so late that the whole process must have stood still.
+func sendPings(ctx context.Context, c net.Conn, timeout time.Duration, stalled *atomic.Bool) {
+	ping := appendFrameHeader(nil, frameHeader{kind: framePing})
+	for ctx.Err() == nil {
+		_ = c.SetWriteDeadline(time.Now().Add(timeout))
+		if _, err := c.Write(ping); err != nil {
+			return // the reader sees it too, or the answer is late
+		}
+		slept := time.Now()
+		pause(ctx, timeout/4)
+		if time.Since(slept) > timeout/2 {
+			stalled.Store(true)
 		}
 	}
 }

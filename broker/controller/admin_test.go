@@ -147,8 +147,10 @@ func TestCreateTopics(t *testing.T) {
 			code              int16
 			retention, source string
 		}{
-			{"defaults", 1, 1, 0, "604800000", "5"}, {"wide", 6, 3, 0, "7", "1"},
-			{"twice", -1, -1, kerr.InvalidRequest.Code, "", ""}, {"hand", 2, 2, 0, "604800000", "5"},
+			{"defaults", 1, 1, 0, "604800000", "5"},
+			{"wide", 6, 3, 0, "7", "1"},
+			{"twice", -1, -1, kerr.InvalidRequest.Code, "", ""},
+			{"hand", 2, 2, 0, "604800000", "5"},
 		} {
 			rt := got[i]
 			if rt.Topic != want.name || rt.NumPartitions != want.partitions || rt.ReplicationFactor != want.factor || rt.ErrorCode != want.code {
@@ -334,15 +336,7 @@ func TestAlterConfigs(t *testing.T) {
 		type op = kmsg.IncrementalAlterConfigsRequestResourceConfig
 		ask := func(validate bool, kind ResourceType, name string, ops ...op) int16 {
 			t.Helper()
-			req := kmsg.NewPtrIncrementalAlterConfigsRequest()
-			req.SetVersion(1)
-			req.ValidateOnly = validate
-			req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(kind), ResourceName: name, Configs: ops}}
-			rr := conn.Handle(t.Context(), req).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]
-			if rr.ResourceName != name || rr.ResourceType != kmsg.ConfigResourceType(kind) || (rr.ErrorCode == 0) != (rr.ErrorMessage == nil) {
-				t.Errorf("response %+v", rr)
-			}
-			return rr.ErrorCode
+			return alterConfigs(t, conn, validate, kind, name, ops)
 		}
 		for _, tt := range []struct {
 			name     string
@@ -379,7 +373,8 @@ func TestAlterConfigs(t *testing.T) {
 			t.Errorf("validate only: %d, %v", code, q.image().TopicConfigs("a"))
 		}
 		for _, ops := range [][]op{
-			{{Name: "cleanup.policy", Op: 2, Value: str("compact")}, {Name: "retention.ms", Op: 1}}, {{Name: "cleanup.policy", Op: 3, Value: str("delete")}},
+			{{Name: "cleanup.policy", Op: 2, Value: str("compact")}, {Name: "retention.ms", Op: 1}},
+			{{Name: "cleanup.policy", Op: 3, Value: str("delete")}},
 			{{Name: "unknown.anyway", Op: 1}},
 		} {
 			if code := ask(false, TopicResource, "a", ops...); code != 0 {
@@ -397,6 +392,20 @@ func TestAlterConfigs(t *testing.T) {
 		}
 		testLegacyAlterConfigs(t, q, conn)
 	})
+}
+
+// alterConfigs alters the configs of one resource and returns the error code.
+func alterConfigs(t *testing.T, conn *Conn, validate bool, kind ResourceType, name string, ops []kmsg.IncrementalAlterConfigsRequestResourceConfig) int16 {
+	t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	req.SetVersion(1)
+	req.ValidateOnly = validate
+	req.Resources = []kmsg.IncrementalAlterConfigsRequestResource{{ResourceType: kmsg.ConfigResourceType(kind), ResourceName: name, Configs: ops}}
+	rr := conn.Handle(t.Context(), req).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]
+	if rr.ResourceName != name || rr.ResourceType != kmsg.ConfigResourceType(kind) || (rr.ErrorCode == 0) != (rr.ErrorMessage == nil) {
+		t.Errorf("response %+v", rr)
+	}
+	return rr.ErrorCode
 }
 
 func testLegacyAlterConfigs(t *testing.T, q *quorum, conn *Conn) {

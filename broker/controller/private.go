@@ -38,6 +38,7 @@ func (*RegisterLeadersRequest) ResponseKind() kmsg.Response { return &RegisterLe
 func (r *RegisterLeadersRequest) AppendTo(dst []byte) []byte {
 	return append(dst, mustMarshal(r.RegisterLeaders)...)
 }
+
 func (r *RegisterLeadersRequest) ReadFrom(src []byte) error {
 	return strictUnmarshal(src, &r.RegisterLeaders)
 }
@@ -60,6 +61,7 @@ func (*RegisterLeadersResponse) RequestKind() kmsg.Request { return &RegisterLea
 func (r *RegisterLeadersResponse) AppendTo(dst []byte) []byte {
 	return append(dst, mustMarshal(Result{Code: r.Code, Message: r.Message, Items: r.Items})...)
 }
+
 func (r *RegisterLeadersResponse) ReadFrom(src []byte) error {
 	var res Result
 	if err := json.Unmarshal(src, &res); err != nil {

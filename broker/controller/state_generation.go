@@ -125,6 +125,17 @@ func (e *edit) doubt(t *Topic, index int32, at int) {
 	}
 }
 
+// resolveDoubt makes a stranger of a doubted replica of p, which this edit owns, once somebody else leads: it was not the
+// last hope after all.
+func (e *edit) resolveDoubt(t *Topic, p *Partition) {
+	for at, n := range p.Replicas {
+		if n != p.Leader && p.Doubted(n) {
+			e.renew(t, p, at)
+			p.Pending = nil
+		}
+	}
+}
+
 // Doubted reports whether the node's replica may lead only as the seed of the next generation.
 func (p *Partition) Doubted(node ids.NodeID) bool {
 	i := p.ReplicaOf(node)
@@ -133,7 +144,11 @@ func (p *Partition) Doubted(node ids.NodeID) bool {
 
 // renewReplica gives the replica at that position a new id, for its broker's present directory, in the present generation.
 func (e *edit) renewReplica(t *Topic, index int32, at int) {
-	p := e.editPartition(t.ID, index)
+	e.renew(t, e.editPartition(t.ID, index), at)
+}
+
+// renew is renewReplica for a partition that this edit owns.
+func (e *edit) renew(t *Topic, p *Partition, at int) {
 	node, former := p.Replicas[at], p.ReplicaIDs[at]
 	if slices.Contains(p.Voters, node) {
 		p.FormerVoters = append(slices.Clone(p.FormerVoters), former)

@@ -190,6 +190,7 @@ func (e *edit) leads(t *Topic, p *Partition, former ids.NodeID, r LeaderReport) 
 	}
 	e.setISR(t, p, next)
 	p.LastKnownELR, p.Recovering, p.Transfer = nil, false, nil
+	e.resolveDoubt(t, p)
 	if p.BaseOffset == ids.NoOffset {
 		p.BaseOffset = r.BaseOffset
 		e.settlePending(t, r.Partition, p)
@@ -229,13 +230,14 @@ func changesMinimum(cur map[string]string, c ResourceChange) bool {
 }
 
 // minimumChanged empties the ELR of all partitions that the resource's minimum may concern (design, rule 11): who is in it
-// was measured against another minimum.
+// was measured against another minimum, and the high watermark may move without it from now on. While the ISR is empty it
+// cannot, so the ELR stays; without it only an unclean election could help such a partition. (Kafka empties it all the same.)
 func (e *edit) minimumChanged(r Resource) {
 	if e.off.Has(rules.MinChangeKeepsELR) || r.Type == BrokerResource && r.Name != "" {
 		return
 	}
 	e.eachPartition(func(t *Topic, i int32, p *Partition) {
-		if len(p.ELR) > 0 && (r.Type == BrokerResource || r.Name == t.Name) {
+		if len(p.ELR) > 0 && len(p.InSync) > 0 && (r.Type == BrokerResource || r.Name == t.Name) {
 			e.editPartition(t.ID, i).ELR = nil
 		}
 	})

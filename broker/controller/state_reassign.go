@@ -37,7 +37,7 @@ func (e *edit) reassign(c Reassignment) ItemResult {
 }
 
 // setReplicas gives p, which this edit owns, another assignment. Replicas that were there keep their ids. Another
-// effective minimum empties the ELR, in this same record (design, rule 11).
+// effective minimum empties the ELR, in this same record, as in minimumChanged.
 func (e *edit) setReplicas(t *Topic, p *Partition, replicas []ids.NodeID) {
 	minimum := e.img.MinISR(t.Name, p)
 	var replicaIDs []ids.ReplicaID
@@ -57,7 +57,7 @@ func (e *edit) setReplicas(t *Topic, p *Partition, replicas []ids.NodeID) {
 	p.Replicas, p.ReplicaIDs, p.Directories = replicas, replicaIDs, directories
 	p.Voters = p.inOrder(func(n ids.NodeID) bool { return slices.Contains(p.Voters, n) })
 	p.ELR = p.inOrder(p.inELR)
-	if e.img.MinISR(t.Name, p) != minimum {
+	if e.img.MinISR(t.Name, p) != minimum && len(p.InSync) > 0 {
 		p.ELR = nil
 	}
 	e.setISR(t, p, p.inOrder(p.inISR))

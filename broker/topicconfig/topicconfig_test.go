@@ -95,8 +95,11 @@ func TestResolveTakesTheStrongestSourceAndConvertsUnits(t *testing.T) {
 	}
 	e, ok := ResolveOne("max.message.bytes", l)
 	want := []Value{
-		{"max.message.bytes", "1", TopicSource}, {"message.max.bytes", "2", BrokerSource}, {"message.max.bytes", "3", ClusterSource},
-		{"message.max.bytes", "4", StaticSource}, {"message.max.bytes", "1048588", DefaultSource},
+		{"max.message.bytes", "1", TopicSource},
+		{"message.max.bytes", "2", BrokerSource},
+		{"message.max.bytes", "3", ClusterSource},
+		{"message.max.bytes", "4", StaticSource},
+		{"message.max.bytes", "1048588", DefaultSource},
 	}
 	if !ok || e.Value != "1" || e.Source != TopicSource || !reflect.DeepEqual(e.Synonyms, want) {
 		t.Errorf("max.message.bytes: %+v", e)

@@ -1,6 +1,7 @@
 package walk
 
 import (
+	"fmt"
 	"time"
 
 	"cairn/broker/controller"
@@ -19,8 +20,9 @@ type broker struct {
 	lease      time.Time
 	registered bool
 
-	log   []entry
-	saved int // durable prefix of log
+	log          []entry
+	saved        int // durable prefix of log; under log.flush=os a power cut leaves the first synced entries only
+	synced, boot int
 	// heard is the high watermark that it heard of last, never above its log.
 	heard    ids.Offset
 	replicas map[ids.ShardID]*replica
@@ -86,6 +88,18 @@ func (w *world) crash(b *broker) {
 	b.lease = time.Time{}
 }
 
+// powerCut loses what was not synced, and the machine starts anew. As the disk was not closed in order, nobody trusts what
+// it has.
+func (w *world) powerCut(b *broker) {
+	w.crash(b)
+	b.boot++
+	b.saved = min(b.synced, b.saved)
+	w.say("broker %d has had a power cut, log %d, was %d", b.node, b.saved, len(b.log))
+	b.log, b.heard = b.log[:b.saved], 0
+	b.quarantine = nil
+	w.exposed, w.acked = map[int]bool{}, map[place]int{}
+}
+
 func (w *world) restart(b *broker) {
 	b.up = true
 	w.say("broker %d starts", b.node)
@@ -96,11 +110,18 @@ func (w *world) registerBroker(b *broker) {
 	w.lastInc++
 	w.apply(controller.RegisterBroker{
 		ID: b.node, Incarnation: ids.UUID{w.lastInc, byte(w.index()), byte(w.index() >> 8)}, Directory: ids.UUID{byte(b.node)},
-		LogFlush: "always", Endpoints: []controller.Endpoint{{Name: "PLAINTEXT", Host: "h", Port: 1}},
+		LogFlush: w.flush(), BootID: fmt.Sprint(b.boot), Endpoints: []controller.Endpoint{{Name: "PLAINTEXT", Host: "h", Port: 1}},
 	})
 	b.epoch, b.startAt, b.registered = int64(w.index()), w.index(), true
 	w.fencedAt[b.node] = w.index()
 	w.heard[b.node] = w.now
+}
+
+func (w *world) flush() string {
+	if w.os {
+		return "os"
+	}
+	return "always"
 }
 
 // learn lets the broker's metadata replica go on, and the broker do what the metadata says.
@@ -129,10 +150,16 @@ func (w *world) follow(b *broker) {
 			r.endReign()
 		}
 	}
-	if b.r != nil && b.r.shard != p.Shard {
+	if r := b.r; r != nil && (r.shard != p.Shard || p.NodeOf(r.id) != b.node) {
 		w.stop(b)
 	}
-	if b.r == nil {
+	switch at := p.ReplicaOf(b.node); {
+	case at < 0 && b.r != nil:
+		w.stop(b)
+		fallthrough
+	case at < 0:
+		w.cut(b, 0) // a replica that is moved away reports what nobody else has before its data is deleted
+	case b.r == nil:
 		w.start(b, p)
 	}
 	w.begin(b, img, p)
@@ -147,7 +174,10 @@ func (w *world) stop(b *broker) {
 
 func (w *world) start(b *broker, p *controller.Partition) {
 	id := p.ReplicaIDs[p.ReplicaOf(b.node)]
-	if r := b.replicas[p.Shard]; r != nil {
+	if p.Directories[p.ReplicaOf(b.node)] != (ids.UUID{byte(b.node)}) {
+		return // not trusted: only the next generation can use it
+	}
+	if r := b.replicas[p.Shard]; r != nil && r.id == id {
 		b.r = r
 		return
 	}
@@ -189,7 +219,7 @@ func (w *world) cut(b *broker, k int) {
 			b.quarantine = append(b.quarantine, e)
 		}
 	}
-	b.log, b.saved = b.log[:k], min(b.saved, k)
+	b.log, b.saved, b.synced = b.log[:k], min(b.saved, k), min(b.synced, k)
 	b.heard = min(b.heard, b.end(k))
 }
 
@@ -219,7 +249,9 @@ func (w *world) begin(b *broker, img *controller.Image, p *controller.Partition)
 	}
 	r.reign.NoteCommitted(b.end(r.commit))
 	w.say("broker %d reigns in epoch %d from %d, high watermark %d", b.node, p.LeaderEpoch, end, r.reign.HighWatermark())
-	w.checkLeader(b)
+	if p.LeaderEpoch == w.partition().LeaderEpoch { // else it is late, and its lease is over or soon will be
+		w.checkLeader(b)
+	}
 }
 
 func (w *world) leaseOf(b *broker) time.Time {

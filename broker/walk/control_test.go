@@ -27,7 +27,7 @@ func (w *world) heartbeat(b *broker) {
 		}
 		w.heard[b.node] = w.now
 		w.ends.Note(b.node, []controller.PartitionEnd{{Partition: w.partition().ID, LogEnd: end}})
-		if br.Fenced && seen >= w.fencedAt[b.node] {
+		if br.Fenced && !br.ShuttingDown && seen >= w.fencedAt[b.node] {
 			w.apply(controller.ChangeBrokers{Changes: []controller.BrokerChange{{ID: b.node, Epoch: epoch, Action: controller.Unfence}}})
 		}
 		if w.img().Brokers[b.node].Fenced {
@@ -80,7 +80,7 @@ func (w *world) fence(b *broker) {
 func (w *world) facts() controller.Facts {
 	f := controller.Facts{
 		Now: w.now, Ends: &w.ends, Leaderless: w.watch.Observe(w.img(), w.now), LeaseEnds: map[ids.NodeID]time.Time{},
-		ElectionGrace: electionGrace, TransferTimeout: time.Second,
+		ElectionGrace: electionGrace, TransferTimeout: time.Second, Rebalance: w.rnd.IntN(10) == 0, ImbalancePercent: 10,
 		Unclean: func(string) bool { return w.unclean && w.rnd.IntN(4) == 0 },
 	}
 	for n, t := range w.heard {
@@ -93,6 +93,39 @@ func (w *world) facts() controller.Facts {
 func (w *world) decide() {
 	for _, c := range controller.Decide(w.img(), w.facts()) {
 		w.apply(c)
+	}
+}
+
+// shutDown begins a broker's controlled shutdown, which ends when the process does.
+func (w *world) shutDown(b *broker) {
+	br := w.img().Brokers[b.node]
+	if b.reach() && b.registered && !br.ShuttingDown && br.Epoch == b.epoch {
+		w.apply(controller.ChangeBrokers{Changes: []controller.BrokerChange{{ID: b.node, Epoch: b.epoch, Action: controller.Shutdown}}})
+		w.say("broker %d shuts down", b.node)
+	}
+}
+
+// reassign moves the partition to any brokers, or takes a reassignment back.
+func (w *world) reassign() {
+	if !w.moves {
+		return
+	}
+	c := controller.Reassignment{TopicID: topicID, AtMs: w.now.UnixMilli()}
+	for _, i := range w.rnd.Perm(len(w.brokers))[:w.rnd.IntN(len(w.brokers)+1)] {
+		c.Replicas = append(c.Replicas, w.brokers[i].node)
+	}
+	w.say("reassignment to %v", c.Replicas)
+	w.apply(controller.AlterReassignments{Partitions: []controller.Reassignment{c}})
+}
+
+// handOver does what the controller asks a leader for.
+func (w *world) handOver(b *broker) {
+	p := partitionIn(w.images[b.seen])
+	if !b.up || b.r == nil || b.r.reign == nil || p.Transfer == nil || p.LeaderEpoch != b.r.reign.Epoch() {
+		return
+	}
+	if to := w.broker(p.Transfer.To); w.talk(b, to) {
+		w.campaign(to)
 	}
 }
 
@@ -148,7 +181,10 @@ func (b *broker) holds(e entry) bool {
 // accepted it: a report that was compared with an earlier leader is refused.
 func (w *world) reportLosses(b *broker) {
 	l := w.leaderOf(b)
-	if l == nil || len(b.quarantine) == 0 && !w.estimated(b.node) || b.r == nil || b.r.shard != l.r.shard {
+	if l == nil || len(b.quarantine) == 0 && !w.estimated(b.node) {
+		return
+	}
+	if member := partitionIn(w.images[b.seen]).ReplicaOf(b.node) >= 0; member && (b.r == nil || b.r.shard != l.r.shard) {
 		return
 	}
 	report := controller.LossReport{TopicID: topicID, LeaderEpoch: l.r.reign.Epoch(), AtMs: w.now.UnixMilli()}
@@ -169,7 +205,7 @@ func (w *world) reportLosses(b *broker) {
 // estimated reports whether a loss that names the broker is an estimate still.
 func (w *world) estimated(n ids.NodeID) bool {
 	for _, l := range w.img().Losses {
-		if l.Estimated && l.Holder == n {
+		if l.Estimated && l.Cause != controller.CausePowerCut && l.Holder == n {
 			return true
 		}
 	}

@@ -52,17 +52,26 @@ func (w *world) led(r *replica) bool {
 	return false
 }
 
-// elect holds an election at once, with the votes of those that can be reached.
+// elect is the election timer of a replica.
 func (w *world) elect(b *broker) {
+	r := b.r
+	if r == nil {
+		return
+	}
+	if w.led(r) && w.rnd.IntN(20) > 0 {
+		return // it hears from its leader; only now and then a timer fires all the same
+	}
+	w.campaign(b)
+}
+
+// campaign holds an election at once, with the votes of those that can be reached.
+func (w *world) campaign(b *broker) {
 	r := b.r
 	if !b.up || r == nil || r.leads {
 		return
 	}
 	if _, votes := r.voters[r.id]; !votes {
 		return
-	}
-	if w.led(r) && w.rnd.IntN(20) > 0 {
-		return // it hears from its leader; only now and then a timer fires all the same
 	}
 	term := r.term + 1
 	var yes []*replica
@@ -97,8 +106,9 @@ func (w *world) replicate(b, to *broker) {
 	if b == to || l == nil || f == nil || !l.leads || !w.talk(b, to) || f.shard != l.shard || f.term > l.term {
 		return
 	}
-	if _, votes := l.voters[f.id]; !votes {
-		l.nonVoters[f.id] = to.node
+	_, votes := l.voters[f.id]
+	if _, follows := l.nonVoters[f.id]; !votes && !follows {
+		return
 	}
 	if f.term < l.term || f.leads {
 		f.term = l.term
@@ -106,26 +116,31 @@ func (w *world) replicate(b, to *broker) {
 	}
 	k := matching(f.raftLog(), l.raftLog())
 	upTo := k + w.rnd.IntN(len(l.raftLog())-k+1)
-	if upTo > k {
-		if k < len(f.raftLog()) {
-			if f.first+k < f.commit {
-				w.fail("Raft would cut committed entries off broker %d", to.node)
-			}
-			w.cut(to, f.first+k)
-		}
-		for _, e := range l.raftLog()[k:upTo] {
-			to.append(e)
-		}
-	}
-	f.voters, f.votersAt = l.voters, l.votersAt
-	to.saved = len(to.log)
+	w.give(l, f, k, upTo)
 	// No follower is told of a commit that its leader has not saved (docs/design.md, rule 10).
 	f.commit = max(f.commit, f.first+min(l.commit-l.first, upTo, b.saved-l.first))
-	if l.reign != nil {
+	if l.reign != nil && w.rnd.IntN(4) == 0 { // the high watermark travels now and then, and may be behind when a leader dies
 		to.heard = max(to.heard, min(l.reign.HighWatermark(), to.end(f.first+upTo)))
 	}
 	id, term := f.id, l.term
 	w.send(func() { w.progress(l, id, term, l.first+upTo) })
+}
+
+// give makes the follower's log the leader's up to upTo, from k on, where they part, and saves it.
+func (w *world) give(l, f *replica, k, upTo int) {
+	if upTo > k {
+		if k < len(f.raftLog()) {
+			if f.first+k < f.commit {
+				w.fail("Raft would cut committed entries off broker %d", f.b.node)
+			}
+			w.cut(f.b, f.first+k)
+		}
+		for _, e := range l.raftLog()[k:upTo] {
+			f.b.append(e)
+		}
+	}
+	f.voters, f.votersAt = l.voters, l.votersAt
+	f.b.saved = len(f.b.log)
 }
 
 // progress is a follower's answer: it holds the log up to n durably.
@@ -196,6 +211,7 @@ func (w *world) changeMember(b *broker) {
 	}
 	c, ok := l.reign.NextMember(slices.Sorted(maps.Keys(l.voters)), slices.Sorted(maps.Keys(l.nonVoters)))
 	if !ok {
+		w.reportVoters(b)
 		return
 	}
 	if c.Action == isr.AddNonVoting {
@@ -207,27 +223,56 @@ func (w *world) changeMember(b *broker) {
 	if c.Action == isr.Promote {
 		next[c.Replica] = c.Node
 	}
-	var with []*replica
-	for _, id := range slices.Sorted(maps.Keys(next)) {
-		if v := w.peer(l, id, next[id]); v != nil && v.term <= l.term {
-			with = append(with, v)
-		}
-	}
-	if 2*len(with) <= len(next) {
+	with := w.reached(l, l.voters)
+	if 2*len(with) <= len(l.voters) || 2*len(w.reached(l, next)) <= len(next) {
 		return
 	}
-	at := l.votersAt + 1
+	// The change is an entry of the log, here one that a majority holds at once.
+	l.voters, l.votersAt = next, l.votersAt+1
+	b.append(entry{generation: l.generation, term: l.term})
+	l.match[l.id] = len(b.log)
+	w.saveTo(b, len(b.log))
 	for _, v := range with {
+		if v == l {
+			continue
+		}
 		if v.term < l.term {
 			v.term = l.term
 			v.stopLeading()
 		}
-		v.voters, v.votersAt = next, at
+		w.give(l, v, matching(v.raftLog(), l.raftLog()), len(l.raftLog()))
+		w.progress(l, v.id, l.term, len(b.log))
 	}
 	delete(l.nonVoters, c.Replica)
-	report := controller.ChangeVoters{Broker: b.node, Epoch: b.epoch, Partitions: []controller.VotersReport{{
-		TopicID: topicID, LeaderEpoch: l.reign.Epoch(), At: at, Voters: slices.Sorted(maps.Keys(next)),
-	}}}
 	w.say("broker %d changes the voters to %v", b.node, slices.Sorted(maps.Values(next)))
+	w.reportVoters(b)
+}
+
+// reached lists the voters that the leader can replicate to, itself among them.
+func (w *world) reached(l *replica, voters map[ids.ReplicaID]ids.NodeID) []*replica {
+	var out []*replica
+	for _, id := range slices.Sorted(maps.Keys(voters)) {
+		if v := w.peer(l, id, voters[id]); v != nil && v.term <= l.term {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// reportVoters tells the controller who votes, if it does not know.
+func (w *world) reportVoters(b *broker) {
+	l, p := b.r, partitionIn(w.images[b.seen])
+	voters := slices.Sorted(maps.Keys(l.voters))
+	known := slices.Clone(p.FormerVoters)
+	for _, n := range p.Voters {
+		known = append(known, p.ReplicaIDs[p.ReplicaOf(n)])
+	}
+	slices.Sort(known)
+	if slices.Equal(known, voters) {
+		return
+	}
+	report := controller.ChangeVoters{Broker: b.node, Epoch: b.epoch, Partitions: []controller.VotersReport{{
+		TopicID: topicID, LeaderEpoch: l.reign.Epoch(), At: l.votersAt, Voters: voters,
+	}}}
 	w.send(func() { w.apply(report) })
 }

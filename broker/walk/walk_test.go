@@ -43,7 +43,7 @@ func walkOnce(s setup, heal bool) (w *world, found string) {
 
 // setupOf varies the cluster with the seed.
 func setupOf(seed uint64) setup {
-	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0}
+	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0, moves: seed/36%2 == 0, os: seed/72%4 == 0}
 }
 
 func TestWalk(t *testing.T) {
@@ -57,8 +57,8 @@ func TestWalk(t *testing.T) {
 		s := setupOf(*seedFlag + uint64(i))
 		w, found := walkOnce(s, true)
 		if found != "" {
-			t.Fatalf("%s\nseed %d (-walk.seed=%d -walk.steps=1), %d replicas, minimum %d at first, unclean elections %v; the end of the trace:\n%s",
-				found, s.seed, s.seed, s.replicas, s.minimum, s.unclean, w.tail())
+			t.Fatalf("%s\nseed %d (-walk.seed=%d -walk.steps=1), %d replicas, minimum %d at first, unclean elections %v, reassignments %v, power cuts %v; the end of the trace:\n%s",
+				found, s.seed, s.seed, s.replicas, s.minimum, s.unclean, s.moves, s.os, w.tail())
 		}
 		exposed, acked, generations = exposed+w.exposure, acked+len(w.acked), generations+int(w.partition().Generation)
 		losses += len(w.img().Losses)
@@ -72,6 +72,7 @@ func TestWalk(t *testing.T) {
 
 func per(n, walks int) float64 { return float64(n) / float64(walks) }
 
+// tail is what happened last, some eighty lines.
 func (w *world) tail() string { return strings.Join(w.trace[max(0, len(w.trace)-80):], "\n") }
 
 // TestEachRuleIsNeeded: without any one of the rules the walk finds a loss, so it would find one if the code broke it.
@@ -94,7 +95,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for i := range uint64(most) {
 				s := setupOf(*seedFlag + i)
-				s.unclean = false
+				s.unclean, s.moves, s.os = false, false, false
 				edit(&s)
 				if w, found := walkOnce(s, false); found != "" {
 					t.Logf("seed %d, %d replicas: %s", s.seed, s.replicas, found)
@@ -118,6 +119,10 @@ func (w *world) heal() {
 	w.unclean = false
 	for _, b := range w.brokers {
 		b.linked = true
+		if b.up && w.img().Brokers[b.node].ShuttingDown {
+			w.saveTo(b, len(b.log))
+			w.crash(b)
+		}
 		if !b.up {
 			w.restart(b)
 		}
@@ -148,6 +153,7 @@ func (w *world) round() bool {
 		}
 		w.proposeISR(b)
 		w.changeMember(b)
+		w.handOver(b)
 		w.reportLosses(b)
 		w.retractLosses(b)
 	}
@@ -164,7 +170,7 @@ func (w *world) round() bool {
 
 func (w *world) healed() bool {
 	p := w.partition()
-	if p.Leader == ids.NoNode || len(p.InSync) != len(w.brokers) || len(p.Voters) != len(w.brokers) {
+	if p.Leader == ids.NoNode || len(p.InSync) != len(p.Replicas) || len(p.Voters) != len(p.Replicas) || len(p.Adding)+len(p.Removing) > 0 {
 		return false
 	}
 	l := w.broker(p.Leader)
@@ -172,7 +178,10 @@ func (w *world) healed() bool {
 		return false
 	}
 	for _, b := range w.brokers {
-		if b.r == nil || b.r.shard != p.Shard || len(b.log) != len(l.log) || len(b.quarantine) > 0 || w.estimated(b.node) {
+		if len(b.quarantine) > 0 || w.estimated(b.node) {
+			return false
+		}
+		if member := p.ReplicaOf(b.node) >= 0; member && (b.r == nil || b.r.shard != p.Shard || len(b.log) != len(l.log)) || !member && len(b.log) > 0 {
 			return false
 		}
 	}

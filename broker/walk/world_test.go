@@ -28,8 +28,13 @@ type setup struct {
 	seed     uint64
 	replicas int
 	minimum  int
-	unclean  bool // unclean elections may happen; what is exposed counts anew after each
-	off      rules.Off
+	// moves: reassignments happen too.
+	moves bool
+	// os: log.flush=os, and power cuts that lose what the page cache held. What was exposed and acknowledged counts anew
+	// after each: one cut may take the only copy.
+	os      bool
+	unclean bool // unclean elections may happen; what is exposed counts anew after each
+	off     rules.Off
 	// The rules that the walk itself keeps, as the runtime would.
 	staleMin bool // 11: the leader takes ISR and minimum from two positions of the metadata log
 	noLease  bool // 8: the lease is not looked at
@@ -235,6 +240,9 @@ func (w *world) step() {
 		w.deliver()
 	case p < 610:
 		w.save(b)
+		if w.rnd.IntN(10) == 0 {
+			b.synced = b.saved
+		}
 	case p < 650:
 		w.settle(b)
 	case p < 690:
@@ -267,7 +275,13 @@ func (w *world) step() {
 		w.electUnclean()
 	case p < 969:
 		w.changeMinimum(1 + w.rnd.IntN(3))
-	case p < 972:
+	case p < 970:
+		w.shutDown(b)
+	case p < 971:
+		w.reassign()
+	case p < 975:
+		w.handOver(b)
+	case p < 978:
 		b.linked = false
 	case p < 990:
 		b.linked = true
@@ -279,6 +293,8 @@ func (w *world) step() {
 func (w *world) crashOrRestart(b *broker) {
 	switch {
 	case b.up && w.rnd.IntN(4) > 0:
+	case b.up && w.os && w.rnd.IntN(2) == 0:
+		w.powerCut(b)
 	case b.up:
 		w.crash(b)
 	default:

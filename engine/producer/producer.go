@@ -142,8 +142,10 @@ func (e *Entry) Append(b Batch) {
 	keep := e.ring[max(0, len(e.ring)-CachedBatches+1):]
 	ring := make([]CachedBatch, len(keep)+1)
 	copy(ring, keep)
-	ring[len(keep)] = CachedBatch{FirstSequence: b.BaseSequence, LastSequence: b.LastSequence(),
-		BaseOffset: b.BaseOffset, LastOffset: b.LastOffset, Timestamp: b.Timestamp}
+	ring[len(keep)] = CachedBatch{
+		FirstSequence: b.BaseSequence, LastSequence: b.LastSequence(),
+		BaseOffset: b.BaseOffset, LastOffset: b.LastOffset, Timestamp: b.Timestamp,
+	}
 	e.ring = ring
 	if b.Transactional && e.TxnFirstOffset == ids.NoOffset {
 		e.TxnFirstOffset = b.BaseOffset

@@ -11,8 +11,10 @@ import (
 // batch is a plain batch of producer 7 with consecutive offsets, as the sequence says.
 func batch(epoch int16, baseSequence, count int32) Batch {
 	base := ids.Offset(1000 + int64(baseSequence))
-	return Batch{ProducerID: 7, Epoch: epoch, BaseSequence: baseSequence, Count: count,
-		BaseOffset: base, LastOffset: base + ids.Offset(count) - 1, Timestamp: int64(baseSequence) + 5}
+	return Batch{
+		ProducerID: 7, Epoch: epoch, BaseSequence: baseSequence, Count: count,
+		BaseOffset: base, LastOffset: base + ids.Offset(count) - 1, Timestamp: int64(baseSequence) + 5,
+	}
 }
 
 func entryOf(batches ...Batch) *Entry {
@@ -24,8 +26,10 @@ func entryOf(batches ...Batch) *Entry {
 }
 
 func marker(epoch int16, coordinatorEpoch int32, offset ids.Offset) Batch {
-	return Batch{ProducerID: 7, Epoch: epoch, BaseSequence: -1, Count: 1, BaseOffset: offset, LastOffset: offset,
-		Timestamp: 99, Transactional: true, Control: true, CoordinatorEpoch: coordinatorEpoch}
+	return Batch{
+		ProducerID: 7, Epoch: epoch, BaseSequence: -1, Count: 1, BaseOffset: offset, LastOffset: offset,
+		Timestamp: 99, Transactional: true, Control: true, CoordinatorEpoch: coordinatorEpoch,
+	}
 }
 
 func transactional(b Batch) Batch {
@@ -104,8 +108,13 @@ func TestDuplicateAnswersWithTheFirstAppend(t *testing.T) {
 
 func TestNextSequence(t *testing.T) {
 	for _, tt := range []struct{ seq, n, want int32 }{
-		{0, 1, 1}, {0, 0, 0}, {-1, 1, 0}, {math.MaxInt32, 1, 0}, {math.MaxInt32, 0, math.MaxInt32},
-		{math.MaxInt32 - 4, 9, 4}, {math.MaxInt32, math.MaxInt32, math.MaxInt32 - 1},
+		{0, 1, 1},
+		{0, 0, 0},
+		{-1, 1, 0},
+		{math.MaxInt32, 1, 0},
+		{math.MaxInt32, 0, math.MaxInt32},
+		{math.MaxInt32 - 4, 9, 4},
+		{math.MaxInt32, math.MaxInt32, math.MaxInt32 - 1},
 	} {
 		if got := NextSequence(tt.seq, tt.n); got != tt.want {
 			t.Errorf("NextSequence(%d, %d) = %d, want %d", tt.seq, tt.n, got, tt.want)

@@ -145,8 +145,10 @@ func readEntry(r *bin.Reader) Entry {
 		e.ring = make([]CachedBatch, n)
 	}
 	for i := range e.ring {
-		e.ring[i] = CachedBatch{FirstSequence: r.Varint32(), LastSequence: r.Varint32(),
-			BaseOffset: ids.Offset(r.Varint()), LastOffset: ids.Offset(r.Varint()), Timestamp: r.Varint()}
+		e.ring[i] = CachedBatch{
+			FirstSequence: r.Varint32(), LastSequence: r.Varint32(),
+			BaseOffset: ids.Offset(r.Varint()), LastOffset: ids.Offset(r.Varint()), Timestamp: r.Varint(),
+		}
 	}
 	return e
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -151,15 +152,26 @@ func (c *Cluster) Close() error {
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
+// Ports for nodes lie below those that Linux gives to outgoing connections (from 32768 on): a node that is dead for a moment would lose
+// one of those to the next client.
+const (
+	lowestPort  = 15000
+	highestPort = 32000
+)
+
 // freePorts finds ports of the loopback address that nothing listens on. All are held at once, so that they differ.
 func freePorts(n int) (ports []int, err error) {
-	for range n {
-		l, listenErr := net.Listen("tcp", "127.0.0.1:0")
+	for tries := 0; len(ports) < n; tries++ {
+		port := lowestPort + rand.IntN(highestPort-lowestPort)
+		l, listenErr := net.Listen("tcp", local(port))
 		if listenErr != nil {
-			return nil, errors.Join(err, listenErr)
+			if tries > 1000 {
+				return nil, errors.Join(err, listenErr)
+			}
+			continue
 		}
 		defer func() { err = errors.Join(err, l.Close()) }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, port)
 	}
 	return ports, nil
 }
