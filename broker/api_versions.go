@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 
+	"cairn/broker/controller"
 	"cairn/wire"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -16,9 +17,8 @@ const apiVersionsKey = int16(kmsg.ApiVersions)
 var softwareName = regexp.MustCompile(`^[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?$`)
 
 // handleAPIVersions lists what the listener offers. A request of a version that is not offered is answered too, in
-// version 0, with the range of ApiVersions itself, so that any client can find a common version. No features are
-// announced: none of those that Kafka names (groups, transactions, ELR) is there.
-func handleAPIVersions(_ *Broker, r *request) {
+// version 0, with the range of ApiVersions itself, so that any client can find a common version.
+func handleAPIVersions(b *Broker, r *request) {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	req, ok := r.msg.(*kmsg.ApiVersionsRequest)
 	switch {
@@ -31,8 +31,26 @@ func handleAPIVersions(_ *Broker, r *request) {
 		resp.ErrorCode = kerr.InvalidRequest.Code
 	default:
 		resp.ApiKeys = offeredAPIs(r.conn.listener.controller)
+		addFeatures(resp, b.images.Image(), req.Version)
 	}
 	r.reply(resp)
+}
+
+// elrFeature is what Kafka calls KIP-966: the eligible leader replicas are kept, and shown by DescribeTopicPartitions.
+const elrFeature, elrVersion = "eligible.leader.replicas.version", 1
+
+// addFeatures announces which of Kafka's features there are, and which are in use.
+func addFeatures(resp *kmsg.ApiVersionsResponse, img *controller.Image, version int16) {
+	if version >= 4 { // a feature that can be off is hidden from older clients: they do not take a lowest version of 0
+		f := kmsg.NewApiVersionsResponseSupportedFeature()
+		f.Name, f.MaxVersion = elrFeature, elrVersion
+		resp.SupportedFeatures = append(resp.SupportedFeatures, f)
+	}
+	if resp.FinalizedFeaturesEpoch = int64(img.Index); img.Level >= controller.ReplicationLevel {
+		f := kmsg.NewApiVersionsResponseFinalizedFeature()
+		f.Name, f.MinVersionLevel, f.MaxVersionLevel = elrFeature, elrVersion, elrVersion
+		resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
+	}
 }
 
 // offeredAPIs lists the keys that a listener serves, in order, with their versions. The requests that nodes of cairn

@@ -5,6 +5,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/wire"
+	"cairn/wire/private"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -33,6 +34,16 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.IncrementalAlterConfigs: handleForward,
 		kmsg.DescribeCluster:         handleDescribeCluster,
 		kmsg.DescribeTopicPartitions: handleDescribeTopicPartitions,
+
+		kmsg.ElectLeaders:               handleElectLeaders,
+		kmsg.AlterPartitionAssignments:  handleForward,
+		kmsg.ListPartitionReassignments: handleForward,
+
+		kmsg.Key(private.ReplicasKey):   handleDescribeReplicas,
+		kmsg.Key(private.ElectionsKey):  handlePreviewElections,
+		kmsg.Key(private.LossesKey):     handleDescribeLosses,
+		kmsg.Key(private.QuarantineKey): handleReadQuarantine,
+		kmsg.Key(private.RemovalKey):    handleRemoveQuarantine,
 	}
 }
 
@@ -49,12 +60,25 @@ func controllerTable() map[kmsg.Key]handler {
 		kmsg.BrokerRegistration:      handleQuorum,
 		kmsg.BrokerHeartbeat:         handleQuorum,
 		kmsg.AllocateProducerIDs:     handleQuorum,
+
+		kmsg.ElectLeaders:               handleQuorum,
+		kmsg.AlterPartitionAssignments:  handleQuorum,
+		kmsg.ListPartitionReassignments: handleQuorum,
+
+		kmsg.Key(private.ReplicasKey):   handleDescribeReplicas,
+		kmsg.Key(private.ElectionsKey):  handleQuorum,
+		kmsg.Key(private.LossesKey):     handleDescribeLosses,
+		kmsg.Key(private.QuarantineKey): handleReadQuarantine,
+		kmsg.Key(private.RemovalKey):    handleRemoveQuarantine,
 	}
 	for _, p := range controller.PrivateAPIs() {
 		table[kmsg.Key(p.Key)] = handleQuorum
 	}
 	return table
 }
+
+// privateAPIs are the requests that Kafka does not have: those between nodes and those of our own tools.
+func privateAPIs() []wire.PrivateAPI { return append(controller.PrivateAPIs(), private.APIs()...) }
 
 // dispatch hands the request to its handler. A key that the listener does not offer closes the connection, as in Kafka.
 func (b *Broker) dispatch(r *request) {

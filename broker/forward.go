@@ -91,6 +91,21 @@ func unknownOutcome(req kmsg.Request, err error) kmsg.Response {
 		}
 		return resp
 	default:
+		return unknownReassignment(req, code, message)
+	}
+}
+
+func unknownReassignment(req kmsg.Request, code int16, message *string) kmsg.Response {
+	switch req := req.(type) {
+	case *kmsg.AlterPartitionAssignmentsRequest:
+		resp := kmsg.NewPtrAlterPartitionAssignmentsResponse()
+		resp.ErrorCode, resp.ErrorMessage = code, message
+		return resp
+	case *kmsg.ListPartitionReassignmentsRequest:
+		resp := kmsg.NewPtrListPartitionReassignmentsResponse()
+		resp.ErrorCode, resp.ErrorMessage = code, message
+		return resp
+	default:
 		panic(fmt.Sprintf("BUG: %T is not forwarded", req))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"cairn/broker/controller"
 	"cairn/internal/ids"
 	"cairn/wire"
+	"cairn/wire/private"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -101,7 +102,7 @@ func startHandlers(t *testing.T, overrides ...string) *handlerTest {
 	b := newBroker(mustLoad(t, append([]string{"auto.create.topics.enable=false"}, overrides...)...), images, zap.NewNop())
 	b.cfg.Voters = map[ids.NodeID]string{9: "c:9093"}
 	cfg := testServerConfig(b.dispatch)
-	cfg.APIs, _ = wire.NewTable(controller.PrivateAPIs()...)
+	cfg.APIs, _ = wire.NewTable(privateAPIs()...)
 	h := &handlerTest{broker: b, listeners: map[string]testServer{}}
 	for _, name := range []string{"IN", "OUT", "CONTROLLER"} {
 		s := newServer(cfg)
@@ -481,8 +482,12 @@ func TestEveryOfferedKeyHasAHandler(t *testing.T) {
 			t.Errorf("%s: on controller listeners although the table says no", a.Name)
 		}
 	}
+	own := []kmsg.Key{
+		kmsg.ApiVersions, kmsg.DescribeCluster, kmsg.Key(private.ReplicasKey), kmsg.Key(private.LossesKey),
+		kmsg.Key(private.QuarantineKey), kmsg.Key(private.RemovalKey),
+	}
 	for k := range controllers {
-		if controller.Handles(int16(k)) != (controllers[k] != nil && k != kmsg.ApiVersions && k != kmsg.DescribeCluster) {
+		if controller.Handles(int16(k)) == slices.Contains(own, k) {
 			t.Errorf("key %d: does the controller handle it?", k)
 		}
 	}

@@ -30,6 +30,7 @@ type metrics struct {
 	connectionsRefused prometheus.Counter
 	connectionsAborted prometheus.Counter
 	diskStalls         prometheus.Counter
+	lostRecords        *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -49,9 +50,13 @@ func newMetrics() *metrics {
 		connectionsRefused: counter("connections_refused_total", "Connections closed at once because of a connection limit."),
 		connectionsAborted: counter("connections_aborted_total", "Connections closed because of what the client sent."),
 		diskStalls:         counter("disk_stalls_total", "Reports of disk operations that took long."),
+		lostRecords: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: metricsNamespace, Name: "lost_records_total",
+			Help: "Offsets that became lost while this broker ran, in the whole cluster: every broker counts the same. `cairn losses` lists them.",
+		}, []string{"cause"}),
 	}
 	m.registry.MustRegister(m.requestSeconds, m.requestBytes, m.responseBytes, m.connections, m.connectionsOpened,
-		m.connectionsRefused, m.connectionsAborted, m.diskStalls,
+		m.connectionsRefused, m.connectionsAborted, m.diskStalls, m.lostRecords,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

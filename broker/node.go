@@ -147,7 +147,7 @@ func (n *Node) startQuorum() error {
 		SessionTimeout: n.cfg.SessionTimeout, ConnectionGrace: n.cfg.ConnectionGrace,
 		NumPartitions: n.cfg.NumPartitions, ReplicationFactor: n.cfg.DefaultReplicationFactor,
 		DeleteTopicsDisabled: !n.cfg.DeleteTopics, Static: n.cfg.topicLayer(),
-		ValidateBrokerConfig: validateDynamic, Logger: n.log.Named("controller"),
+		ValidateBrokerConfig: validateDynamic, AskEnds: n.askEnds, Logger: n.log.Named("controller"),
 	}, n.images)
 	if err != nil {
 		return err
@@ -176,6 +176,7 @@ func (n *Node) startBroker() error {
 		NodeID: n.cfg.NodeID, Incarnation: randomUUID(), Directory: identity.DirectoryID, Endpoints: endpoints, Rack: n.cfg.Rack,
 		LogFlush: flushName(n.cfg.Flush), BootID: bootID(), ClusterID: identity.ClusterID,
 		Voters: n.cfg.Voters, Local: n.quorum, Store: n.images, Dial: dialAddress,
+		Ends:              func() []controller.PartitionEnd { return n.broker.replicas.logEnds() },
 		HeartbeatInterval: n.cfg.HeartbeatInterval, SessionTimeout: n.cfg.SessionTimeout, Logger: n.log.Named("client"),
 	})
 	if err != nil {

@@ -133,6 +133,7 @@ func (n *Node) startReplicas() {
 		return
 	}
 	n.replicas = r
+	n.tasks.Go(func() { n.broker.watchLosses(n.ctx) })
 	go func() {
 		defer close(r.done)
 		r.manager.run(ctx)
@@ -198,7 +199,7 @@ func (n *Node) raftDir() string { return filepath.Join(n.cfg.DataDir, "raft") }
 
 // serverConfig is what the server needs of the node.
 func (n *Node) serverConfig() serverConfig {
-	apis, err := wire.NewTable(controller.PrivateAPIs()...)
+	apis, err := wire.NewTable(privateAPIs()...)
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}

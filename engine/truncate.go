@@ -137,30 +137,3 @@ type Quarantined struct {
 	AtMs        int64  // when, ms since 1970
 	Batch       []byte // the record batch; in ScanQuarantine borrowed until fn returns
 }
-
-// ScanQuarantine calls fn with the quarantined batches in the order of leader epoch and offset until it returns false.
-func (l *Log) ScanQuarantine(fn func(Quarantined) bool) (err error) {
-	it, err := l.e.newIter(partitionBounds(rowQuarantine, l.binding.Info.ID))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	for ok := it.First(); ok; ok = it.Next() {
-		_, epoch, base, err := parseQuarantineKey(it.Key())
-		if err != nil {
-			return err
-		}
-		v, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		q, err := decodeQuarantineRow(v)
-		if err != nil {
-			return err
-		}
-		if !fn(Quarantined{LeaderEpoch: epoch, Base: base, Shard: q.Shard, Index: q.Index, Term: q.Term, AtMs: q.AtMs, Batch: q.Batch}) {
-			return nil
-		}
-	}
-	return it.Error()
-}

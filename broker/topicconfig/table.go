@@ -122,7 +122,7 @@ var table = []Def{
 	},
 	{
 		Name: "unclean.leader.election.enable", Type: Bool, Default: "false", check: isBool,
-		NoEffect: "unclean elections are not held in this version", Synonyms: same("unclean.leader.election.enable"),
+		Synonyms: same("unclean.leader.election.enable"),
 	},
 }
 
