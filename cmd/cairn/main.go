@@ -59,7 +59,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true, // values of properties have commas of their own
 		Commands: []*cli.Command{
-			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), dumpCommand(), versionCommand(), completionCommand(),
+			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), dumpCommand(), labCommand(), versionCommand(), completionCommand(),
 		},
 		// Errors are printed and turned into exit codes by run alone.
 		ExitErrHandler: func(*cli.Context, error) {},
@@ -86,7 +86,7 @@ func prepare(cmd *cli.Command) {
 	cmd.HideHelpCommand = true
 	action := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
-		if c.Args().Present() {
+		if c.Args().Present() && cmd.ArgsUsage == "" {
 			return usagef("unexpected argument %q; `%s --help` shows what is taken", c.Args().First(), c.Command.HelpName)
 		}
 		if action == nil {

@@ -53,6 +53,12 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"consume --topic t --raw --json", 1, "exclude each other"},
 		{"dump", 2, "--data-dir is missing"},
 		{"dump --data-dir /nonexistent --topic t", 1, "must be the log.dirs"},
+		{"lab list", 0, "all-survives-twice"},
+		{"lab list --json", 0, `"after":"acks1-offline"`},
+		{"lab run", 2, "name the experiment"},
+		{"lab run nonsense", 2, "`cairn lab list` lists them"},
+		{"lab run clamp-open nonsense", 2, `unexpected argument "nonsense"`},
+		{"lab run clamp-open --nonsense", 2, "cairn lab run --help"},
 		{"start --log-level loud", 2, "want debug, info, warn or error"},
 		{"start --log-format xml", 2, "want console or json"},
 		{"start --override no.such.property=1", 2, "no.such.property"},
@@ -86,7 +92,7 @@ func TestEachCommandHasAnExample(t *testing.T) {
 			}
 		}
 	}
-	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands[:6])
+	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands[:7])
 }
 
 func TestCompletionOffersCommandsAndFlags(t *testing.T) {
