@@ -170,8 +170,9 @@ func numbered(values []string, prefix string, n int) bool {
 
 // summary tells how many values there are, and the first and the last.
 func summary(values []string) string {
-	if len(values) == 0 {
-		return "0 records"
+	text := recordsText(len(values))
+	if len(values) > 0 {
+		text += fmt.Sprintf(", %s to %s", values[0], values[len(values)-1])
 	}
-	return fmt.Sprintf("%d records, %s to %s", len(values), values[0], values[len(values)-1])
+	return text
 }

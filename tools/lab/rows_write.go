@@ -118,7 +118,7 @@ func mixedRequest(Settings) []Step {
 		"nowhere-0: UNKNOWN_TOPIC_OR_PARTITION",
 	}
 	return []Step{
-		create("mixed", 1, []int32{1, 2}, []int32{2, 1}, []int32{3}),
+		create("mixed", 1, []int32{1, 2}, []int32{2, 1}, []int32{3, 2}),
 		{
 			Do:     "one acks=all request to broker 1 for mixed-0 (led here), mixed-1 (a follower here), mixed-2 (not here), mixed-9 and nowhere-0 (do not exist)",
 			Expect: strings.Join(want, ", ") + ", in one response",

@@ -136,7 +136,7 @@ func fields(line string) map[string]string {
 func acknowledged(s sending, firstOffset int64) Step {
 	return Step{
 		Do:     "produce " + s.describe(),
-		Expect: fmt.Sprintf("all acknowledged at %s", offsetsText(firstOffset, s.count)),
+		Expect: fmt.Sprintf("acknowledged at %s", offsetsText(firstOffset, s.count)),
 		Run: func(ctx context.Context, w *world) (string, error) {
 			res, err := w.produce(ctx, s)
 			if err == nil && (len(res.offsets) != s.count || !consecutive(res.offsets, firstOffset)) {
@@ -164,11 +164,18 @@ func (s sending) describe() string {
 	if s.acksAll {
 		acks = "all"
 	}
-	what := fmt.Sprintf("%d records", s.count)
-	if s.count == 1 {
-		what = "one record"
+	text := fmt.Sprintf("%s to %s, acks=%s retries=%d", recordsText(s.count), s.topic, acks, s.retries)
+	if s.count > 1 {
+		text += ", each awaited"
 	}
-	return fmt.Sprintf("%s to %s, acks=%s retries=%d, each awaited", what, s.topic, acks, s.retries)
+	return text
+}
+
+func recordsText(n int) string {
+	if n == 1 {
+		return "1 record"
+	}
+	return fmt.Sprintf("%d records", n)
 }
 
 func offsetsText(from int64, n int) string {
@@ -182,9 +189,9 @@ func clipped(list []int64) []int64 { return list[:min(len(list), 20)] }
 
 // consumed reads the topic, which must have just prefix0 to prefix(n-1).
 func consumed(topic, prefix string, n int) Step {
-	expect := "0 records"
+	expect := recordsText(n)
 	if n > 0 {
-		expect = fmt.Sprintf("%d records, %s0 to %s%d", n, prefix, prefix, n-1)
+		expect += fmt.Sprintf(", %s0 to %s%d", prefix, prefix, n-1)
 	}
 	return Step{Do: "consume " + topic + " from the beginning", Expect: expect, Run: func(ctx context.Context, w *world) (string, error) {
 		values, err := w.consume(ctx, topic)
@@ -199,7 +206,7 @@ func consumed(topic, prefix string, n int) Step {
 func stored(id int, topic, prefix string, n int) Step {
 	return Step{
 		Do:     fmt.Sprintf("dump what broker %d, which does not run, has stored of %s", id, topic),
-		Expect: fmt.Sprintf("%d records", n),
+		Expect: recordsText(n),
 		Run: func(ctx context.Context, w *world) (string, error) {
 			values, err := w.dump(ctx, id, topic)
 			if err == nil && !numbered(values, prefix, n) {
