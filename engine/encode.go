@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"cairn/engine/producer"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 )
@@ -76,7 +77,7 @@ func inOrder(h Header, term ids.Term, s *LogState) bool {
 func (s *saver) take(p *pendingSave, row *EntryRow, h Header, data []byte) bool {
 	switch {
 	case h.Kind == KindGenesis:
-		return p.takeGenesis(row.Index, data)
+		return s.takeGenesis(p, row.Index, data)
 	case p.genesis == 0:
 		return false
 	case h.Kind == KindEpochStart:
@@ -91,12 +92,21 @@ func (s *saver) take(p *pendingSave, row *EntryRow, h Header, data []byte) bool 
 	}
 }
 
-func (p *pendingSave) takeGenesis(index ids.RaftIndex, data []byte) bool {
+func (s *saver) takeGenesis(p *pendingSave, index ids.RaftIndex, data []byte) bool {
 	g, err := DecodeGenesis(data)
 	if err != nil || p.genesis != 0 {
 		return false
 	}
 	b := p.sh.log.binding
+	if len(g.Producers) > 0 {
+		p.producers = new(producer.State)
+		if p.producers.LoadSnapshot(g.Producers) != nil {
+			return false // DecodeGenesis has looked
+		}
+		// Index 0: should the genesis be replaced, the next one says it again.
+		row := producersRow{Shard: b.Shard, Next: g.BaseOffset, Snapshot: g.Producers}
+		set(s.batch, appendPartitionKey(nil, rowProducers, b.Info.ID), row.appendTo(nil))
+	}
 	if g.Generation != b.Generation || g.BaseOffset != b.BaseOffset {
 		panic(fmt.Sprintf("BUG: %s is bound as generation %d from offset %d, its log begins generation %d from offset %d",
 			b.Info.label(), b.Generation, b.BaseOffset, g.Generation, g.BaseOffset))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"cairn/engine/producer"
 	"cairn/internal/bin"
 	"cairn/internal/ids"
 )
@@ -134,6 +135,9 @@ type Genesis struct {
 	Generation int32
 	BaseOffset ids.Offset
 	Epochs     []EpochStart // ascending, all at or below BaseOffset; Index is not carried
+	// Producers is the producer state at BaseOffset, a snapshot of a producer.State; empty: none. So all replicas have the
+	// same, also those that did not have the log below BaseOffset. In what DecodeGenesis returns it aliases the proposal.
+	Producers []byte
 }
 
 const controlVersion = 1
@@ -169,10 +173,10 @@ func controlError(kind EntryKind, err error) error {
 
 // EncodeGenesis returns the whole proposal. h.Kind must be KindGenesis.
 func EncodeGenesis(h Header, g Genesis) []byte {
-	b := appendControl(h, KindGenesis, 24+10*len(g.Epochs))
+	b := appendControl(h, KindGenesis, 24+10*len(g.Epochs)+len(g.Producers))
 	b = bin.AppendUvarint(b, uint32(g.Generation))
 	b = bin.AppendUvarint(b, uint64(g.BaseOffset))
-	return appendEpochs(b, g.Epochs, false)
+	return append(appendEpochs(b, g.Epochs, false), g.Producers...)
 }
 
 // DecodeGenesis reads a whole genesis proposal, header included.
@@ -180,6 +184,12 @@ func DecodeGenesis(data []byte) (Genesis, error) {
 	r := controlBody(data, KindGenesis)
 	g := Genesis{Generation: r.PositiveInt32(), BaseOffset: ids.Offset(r.Int64())}
 	g.Epochs = readEpochs(&r, false)
+	if rest := r.Rest(); len(rest) > 0 {
+		g.Producers = rest
+		if err := new(producer.State).LoadSnapshot(rest); err != nil {
+			r.Fail("producer state: %v", err)
+		}
+	}
 	if n := len(g.Epochs); n > 0 && g.Epochs[n-1].Start > g.BaseOffset {
 		r.Fail("an epoch starts at %d, above the base offset %d", g.Epochs[n-1].Start, g.BaseOffset)
 	}

@@ -73,6 +73,9 @@ func (e *Engine) Bind(b Binding, obs Observer) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind %s: %w", b.Info.label(), err)
 	}
+	if l.sh.last == 0 && l.state.Next < b.BaseOffset {
+		return nil, fmt.Errorf("bind %s: %w: stored to %d, base %d", b.Info.label(), ErrIncomplete, l.state.Next, b.BaseOffset)
+	}
 	l.obs = obs
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,14 +135,14 @@ func (e *Engine) inherit(batch *pebble.Batch, old ownerRow, b Binding, state *Lo
 	if err != nil {
 		return err
 	}
-	if l.state.Next > b.BaseOffset {
+	switch {
+	case l.state.Next > b.BaseOffset:
 		return fmt.Errorf("%w: end %d, base %d", ErrBeyondBase, l.state.Next, b.BaseOffset)
+	case l.state.Next < b.BaseOffset:
+		return fmt.Errorf("%w: end %d, base %d", ErrIncomplete, l.state.Next, b.BaseOffset)
 	}
 	state.MaxTimestamp, state.MaxTimestampBase, state.LogBytes = l.state.MaxTimestamp, l.state.MaxTimestampBase, l.state.LogBytes
-	meta.LogStart, meta.StartBytes, meta.Epochs = l.logStart, l.startBytes, slices.Clone(l.epochs)
-	for i := range meta.Epochs {
-		meta.Epochs[i].Index = 0
-	}
+	meta.LogStart, meta.StartBytes, meta.Epochs = l.logStart, l.startBytes, epochsWithoutIndex(l.epochsStored())
 	p := producersRow{Shard: b.Shard, Next: l.state.Next, Snapshot: l.producers.AppendSnapshot(nil)}
 	set(batch, appendPartitionKey(nil, rowProducers, b.Info.ID), p.appendTo(nil))
 	return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
+	"cairn/engine/producer"
 	"cairn/internal/ids"
 )
 
@@ -53,6 +54,7 @@ type pendingSave struct {
 	metaLocked bool // startMu is held until the meta row is published
 	checkpoint checkpointRow
 	checkDirty bool
+	producers  *producer.State // of a genesis: what the entries behind it go on from; nil: none
 
 	truncated *truncation
 	installed *StartPoint
@@ -361,6 +363,9 @@ func (p *pendingSave) publishLog(l *Log) {
 	now := time.Now().UnixMilli()
 	if p.checkDirty {
 		l.saves.checkpoint = p.checkpoint
+	}
+	if p.producers != nil {
+		l.producers, l.undos = *p.producers, nil
 	}
 	for i := range p.saved {
 		if p.saved[i].Kind != KindData {

@@ -1,0 +1,388 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"cairn/internal/ids"
+	"cairn/wire/batch"
+)
+
+// A replica that joins a generation which it did not found brings what it has stored in line with that generation's log
+// below its base offset, before it is started: Rebase cuts off what differs and changes the owner, Prefix adds what is
+// missing. Both work on a partition that nobody has bound. After a crash the owner row says how far they were.
+
+var (
+	// ErrIncomplete refuses to bind a replica that lacks data below the base offset of its generation.
+	ErrIncomplete = errors.New("engine: data below the base offset of the generation is missing")
+	// ErrNotOwner says that another replica owns the partition's data.
+	ErrNotOwner = errors.New("engine: not the owner of the partition's data")
+)
+
+// Stored describes what is stored of a partition that may have no running replica.
+type Stored struct {
+	Binding
+	Start, End ids.Offset
+	Epochs     []EpochStart // of what is stored, ascending; Index is of the owner's log, 0 below its base
+}
+
+// Complete reports whether all data below the base offset of the owner's generation are there: it may be bound.
+func (s Stored) Complete() bool { return s.End >= s.BaseOffset }
+
+// Stored reads what is stored of a partition; false when nothing is.
+func (e *Engine) Stored(p ids.PartitionID) (s Stored, found bool, err error) {
+	l, ok := e.Log(p)
+	if !ok {
+		o, found, err := e.owner(p)
+		if err != nil || !found {
+			return s, false, err
+		}
+		if l, err = e.loadLog(o.Binding); err != nil {
+			return s, false, err
+		}
+	}
+	return Stored{Binding: l.binding, Start: l.Start(), End: l.End(), Epochs: l.epochsStored()}, true, nil
+}
+
+// epochsStored are the epochs of what is stored: of a prefix that is not complete, those that have begun.
+func (l *Log) epochsStored() []EpochStart {
+	l.sh.mu.RLock()
+	defer l.sh.mu.RUnlock()
+	epochs := l.epochs
+	if l.sh.last == 0 && l.state.Next < l.binding.BaseOffset {
+		n := len(epochs)
+		for n > 0 && epochs[n-1].Start >= l.state.Next {
+			n--
+		}
+		epochs = epochs[:n:n]
+	}
+	return epochs
+}
+
+// Rebase says how a new owner's log relates to what is stored.
+type Rebase struct {
+	Binding
+	// Agreed is up to where the stored log is that of the generation. What lies behind it differs, and is moved to
+	// quarantine. What is both above BaseOffset and agreed on comes again through Raft and is dropped.
+	Agreed ids.Offset
+	// Start is the log start of the generation: what lies below is dropped.
+	Start ids.Offset
+	// Epochs are those of the generation's log below its base.
+	Epochs []EpochStart
+}
+
+// quarantineCommitBytes is how much goes to quarantine in one commit.
+const quarantineCommitBytes = 32 << 20
+
+// Rebase makes r.Binding the owner of the partition's data, as far as it agrees with the log of that generation, and
+// removes what earlier owners stored of their Raft logs. The change of owner, the cut and the quarantine of what is cut are
+// one durable commit; of a tail that is longer than memory is meant for, a part is in quarantine before. The partition
+// must not be bound. Repeating it after a crash is harmless.
+func (e *Engine) Rebase(r Rebase) error {
+	if _, ok := e.Log(r.Info.ID); ok {
+		return fmt.Errorf("rebase %s: %w", r.Info.label(), ErrBound)
+	}
+	if err := e.rebase(r); err != nil {
+		return fmt.Errorf("rebase %s: %w", r.Info.label(), err)
+	}
+	return nil
+}
+
+func (e *Engine) rebase(r Rebase) error {
+	old, found, err := e.owner(r.Info.ID)
+	if err != nil {
+		return err
+	}
+	b := e.newBatch(0)
+	defer func() { b.Close() }()
+	start := min(r.Start, r.BaseOffset)
+	state := LogState{Next: start, LeaderEpoch: ids.NoEpoch, MaxTimestamp: -1, MaxTimestampBase: ids.NoOffset}
+	meta := metaRow{Shard: r.Shard, LogStart: start, Epochs: epochsWithoutIndex(r.Epochs)}
+	check := checkpointRow{Shard: r.Shard}
+	if found {
+		l, err := e.loadLog(old.Binding)
+		if err != nil {
+			return err
+		}
+		if old.Shard == r.Shard && old.Replica == r.Replica && l.sh.last > 0 {
+			return fmt.Errorf("replica %d of shard %d has begun its log", r.Replica, r.Shard)
+		}
+		c := cutter{e: e, l: l, batch: b}
+		if err := c.cut(r, &state, &meta); err != nil {
+			return err
+		}
+		b = c.batch
+		check.HighWatermark = max(0, min(l.HighWatermark(), state.Next))
+		for _, id := range append(old.Old, replicaID{old.Shard, old.Replica}) {
+			deleteReplica(b, id)
+		}
+	}
+	id := r.Info.ID
+	row, point := ownerRow{Binding: r.Binding}, StartPoint{LogState: state}
+	set(b, appendPartitionKey(nil, rowOwner, id), row.appendTo(nil))
+	set(b, appendPartitionKey(nil, rowMeta, id), meta.appendTo(nil))
+	set(b, appendPartitionKey(nil, rowCheckpoint, id), check.appendTo(nil))
+	set(b, appendPartitionKey(nil, rowProducers, id), (&producersRow{Shard: r.Shard, Next: state.Next}).appendTo(nil))
+	set(b, appendReplicaKey(nil, rowStart, r.Shard, r.Replica), point.appendTo(nil))
+	return e.commit(b, flushDurable)
+}
+
+func epochsWithoutIndex(epochs []EpochStart) []EpochStart {
+	out := make([]EpochStart, len(epochs))
+	for i, x := range epochs {
+		out[i] = EpochStart{Epoch: x.Epoch, Start: x.Start}
+	}
+	return out
+}
+
+// cutter takes the end off a log that nobody has bound.
+type cutter struct {
+	e     *Engine
+	l     *Log
+	batch *pebble.Batch
+}
+
+// cut adds what it takes to the batch, and tells what is left.
+func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
+	l := c.l
+	end := l.state.Next
+	agreed, err := l.baseOf(min(r.Agreed, end)) // a batch that is only half agreed on is not
+	if err != nil {
+		return err
+	}
+	if err := c.quarantine(max(agreed, l.logStart)); err != nil {
+		return err
+	}
+	keep, err := l.baseOf(min(agreed, r.BaseOffset))
+	if err != nil {
+		return err
+	}
+	if keep <= max(l.logStart, state.Next) { // nothing is left that the generation has
+		c.drop(0)
+		return nil
+	}
+	removed, err := l.bytesFrom(keep)
+	if err != nil {
+		return err
+	}
+	*state = LogState{
+		Next: keep, LeaderEpoch: ids.NoEpoch, MaxTimestamp: l.state.MaxTimestamp, MaxTimestampBase: l.state.MaxTimestampBase,
+		LogBytes: l.state.LogBytes - removed,
+	}
+	if l.state.MaxTimestampBase >= keep {
+		if state.MaxTimestamp, state.MaxTimestampBase, err = l.maxTimestampBelow(keep); err != nil {
+			return err
+		}
+	}
+	meta.StartBytes = l.startBytes
+	if start := meta.LogStart; start > l.logStart {
+		behind, err := l.bytesFrom(start)
+		if err != nil {
+			return err
+		}
+		meta.StartBytes = max(l.startBytes, l.state.LogBytes-behind)
+	} else {
+		meta.LogStart = l.logStart
+	}
+	if keep < end {
+		c.drop(keep)
+	}
+	return nil
+}
+
+// drop removes the data from an offset on.
+func (c *cutter) drop(from ids.Offset) {
+	id := c.l.binding.Info.ID
+	for _, kind := range []rowKind{rowData, rowTime} {
+		_, hi := partitionBounds(kind, id)
+		deleteRange(c.batch, appendKey(nil, kind, uint64(id), uint64(from)), hi)
+	}
+}
+
+// quarantine copies the batches from an offset on.
+func (c *cutter) quarantine(from ids.Offset) error {
+	l, now, bytes := c.l, time.Now().UnixMilli(), 0
+	if from >= l.state.Next {
+		return nil
+	}
+	return l.scanStored(from, l.state.Next, func(base ids.Offset, _ int, value func() ([]byte, error)) (bool, error) {
+		if base < from {
+			return true, nil
+		}
+		v, err := value()
+		if err != nil {
+			return false, err
+		}
+		h, err := batch.ParseHeader(v)
+		if err != nil {
+			return false, fmt.Errorf("batch at offset %d: %w", base, err)
+		}
+		q := quarantineRow{Shard: l.binding.Shard, AtMs: now, Batch: v}
+		set(c.batch, appendQuarantineKey(nil, l.binding.Info.ID, ids.LeaderEpoch(h.LeaderEpoch), base), q.appendTo(nil))
+		if bytes += len(v); bytes >= quarantineCommitBytes {
+			bytes = 0
+			if err := c.e.commit(c.batch, flushLazy); err != nil { // in order before the one that cuts
+				return false, err
+			}
+			c.batch.Close()
+			c.batch = c.e.newBatch(0)
+		}
+		return true, nil
+	})
+}
+
+// bytesFrom is the size of the batches from an offset on, which is the base of one, or the log end.
+func (l *Log) bytesFrom(from ids.Offset) (n int64, err error) {
+	if from >= l.state.Next {
+		return 0, nil
+	}
+	err = l.scanStored(from, l.state.Next, func(base ids.Offset, size int, _ func() ([]byte, error)) (bool, error) {
+		if base >= from {
+			n += int64(size)
+		}
+		return true, nil
+	})
+	return n, err
+}
+
+// maxTimestampBelow is the largest timestamp below an offset, and the base of the first batch with it.
+func (l *Log) maxTimestampBelow(limit ids.Offset) (int64, ids.Offset, error) {
+	best, from := timeRow{MaxTimestamp: -1, MaxTimestampBase: ids.NoOffset}, l.logStart
+	row, base, ok, err := l.timeRowBefore(0, limit)
+	if err != nil {
+		return -1, ids.NoOffset, err
+	}
+	if ok {
+		best, from = row, base+1
+	}
+	err = l.scanHeaders(from, limit, func(h batch.Header, _ []byte) (bool, error) {
+		if h.MaxTimestamp > best.MaxTimestamp {
+			best = timeRow{h.MaxTimestamp, ids.Offset(h.BaseOffset)}
+		}
+		return true, nil
+	})
+	return best.MaxTimestamp, best.MaxTimestampBase, err
+}
+
+// Prefix adds what a new owner lacks below the base offset of its generation. It belongs to one goroutine.
+type Prefix struct {
+	e         *Engine
+	b         Binding
+	state     LogState
+	timeBytes int64
+}
+
+// OpenPrefix goes on where Rebase, or an earlier Prefix, ended. ErrNotOwner unless b owns the data; ErrBound.
+func (e *Engine) OpenPrefix(b Binding) (*Prefix, error) {
+	if _, ok := e.Log(b.Info.ID); ok {
+		return nil, fmt.Errorf("prefix of %s: %w", b.Info.label(), ErrBound)
+	}
+	o, found, err := e.owner(b.Info.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !found || o.Binding != b {
+		return nil, fmt.Errorf("prefix of %s: %w", b.Info.label(), ErrNotOwner)
+	}
+	sh, tip, _, err := e.loadShard(replicaID{b.Shard, b.Replica})
+	if err != nil {
+		return nil, err
+	}
+	if sh.last > 0 {
+		return nil, fmt.Errorf("prefix of %s: its log has begun", b.Info.label())
+	}
+	return &Prefix{e: e, b: b, state: tip, timeBytes: tip.LogBytes}, nil
+}
+
+// Next is the offset to go on at.
+func (p *Prefix) Next() ids.Offset { return p.state.Next }
+
+// Append stores batches as they are in the log of another replica, in order, from Next on. They are checked whole; nothing
+// is stored after an error. raw is borrowed. They are durable after Finish, or a prefix of them after a crash before it.
+func (p *Prefix) Append(raw []byte) error {
+	b := p.e.newBatch(len(raw))
+	defer b.Close()
+	state, timeBytes := p.state, p.timeBytes
+	for len(raw) > 0 {
+		h, err := batch.ParseHeader(raw)
+		if err == nil && h.Size() > len(raw) {
+			err = fmt.Errorf("%w: %d bytes of %d", batch.ErrCorruptMessage, len(raw), h.Size())
+		}
+		if err == nil {
+			err = batch.VerifyCRC(raw[:h.Size()])
+		}
+		base, next := ids.Offset(h.BaseOffset), ids.Offset(h.NextOffset())
+		if err == nil && (base < state.Next || next > p.b.BaseOffset) {
+			err = fmt.Errorf("offsets [%d, %d) do not fit in behind %d and below the base %d", base, next, state.Next, p.b.BaseOffset)
+		}
+		if err != nil {
+			return fmt.Errorf("prefix of %s: %w", p.b.Info.label(), err)
+		}
+		set(b, appendDataKey(nil, p.b.Info.ID, base), raw[:h.Size()])
+		state.Next = next
+		state.LogBytes += int64(h.Size())
+		if h.MaxTimestamp > state.MaxTimestamp {
+			state.MaxTimestamp, state.MaxTimestampBase = h.MaxTimestamp, base
+		}
+		if state.LogBytes-timeBytes >= timeRowEvery && state.MaxTimestampBase >= 0 {
+			timeBytes = state.LogBytes
+			row := timeRow{MaxTimestamp: state.MaxTimestamp, MaxTimestampBase: state.MaxTimestampBase}
+			set(b, appendTimeKey(nil, p.b.Info.ID, base), row.appendTo(nil))
+		}
+		raw = raw[h.Size():]
+	}
+	p.put(b, state)
+	if err := p.e.commit(b, flushLazy); err != nil {
+		return err
+	}
+	p.state, p.timeBytes = state, timeBytes
+	return nil
+}
+
+// Finish says that there is nothing between Next and the base offset, and makes all durable: the owner may be bound.
+func (p *Prefix) Finish() error {
+	b := p.e.newBatch(0)
+	defer b.Close()
+	state := p.state
+	state.Next = p.b.BaseOffset
+	p.put(b, state)
+	if err := p.e.commit(b, flushDurable); err != nil {
+		return err
+	}
+	p.state = state
+	return nil
+}
+
+func (p *Prefix) put(b *pebble.Batch, state LogState) {
+	point := StartPoint{LogState: state}
+	set(b, appendReplicaKey(nil, rowStart, p.b.Shard, p.b.Replica), point.appendTo(nil))
+}
+
+// DropFormerOwners removes what earlier owners of the partition's data stored of their Raft logs. They must not run.
+func (e *Engine) DropFormerOwners(p ids.PartitionID) error {
+	o, found, err := e.owner(p)
+	if err != nil || !found || len(o.Old) == 0 {
+		return err
+	}
+	b := e.newBatch(0)
+	defer b.Close()
+	for _, id := range o.Old {
+		deleteReplica(b, id)
+	}
+	o.Old = nil
+	set(b, appendPartitionKey(nil, rowOwner, p), o.appendTo(nil))
+	return e.commit(b, flushLazy)
+}
+
+// ProducersSnapshot is the producer state after the last saved entry, for Genesis.Producers.
+func (l *Log) ProducersSnapshot() []byte {
+	l.sh.mu.RLock()
+	defer l.sh.mu.RUnlock()
+	if l.producers.Len() == 0 {
+		return nil
+	}
+	return l.producers.AppendSnapshot(nil)
+}
