@@ -28,6 +28,7 @@ type Experiment struct {
 	// settings changes what the cluster is started with; nil: nothing. It is asked of the experiment that is run, not of those before it.
 	settings func(*Settings)
 	steps    func(Settings) []Step
+	relayed  int // id of a broker that stands behind a relay; 0: none
 }
 
 // Settings are the times that decide when a silent broker is given up. Brokers and controller have the same.

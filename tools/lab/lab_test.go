@@ -17,7 +17,7 @@ import (
 // rows are the names that the tables of experiments must have.
 func rows() []string {
 	return []string{
-		"clamp-open", "clamp-shut", "isr-shrink", "single-replica", "all-survives", "all-survives-twice", "below-min", "acks1-accepted", "acks1-offline",
+		"clamp-open", "clamp-shut", "isr-shrink", "isr-lag", "single-replica", "all-survives", "all-survives-twice", "below-min", "acks1-accepted", "acks1-offline",
 		"acks1-unclean", "acks1-evidence", "acks1-honest", "acks0", "clean-return", "last-two", "purgatory", "purgatory-timeout", "mixed-request",
 		"fenced-leader", "pipelining",
 	}

@@ -31,6 +31,10 @@ func isrExperiments() []Experiment {
 			Shows: "a frozen broker leaves the in-sync replica set when its session ends, not before",
 		},
 		{
+			Name: "isr-lag", Table: tableISR, steps: lagging, relayed: 3,
+			Shows: "a broker that answers but lags leaves after the lag time, not before, and never from an idle partition",
+		},
+		{
 			Name: "single-replica", Table: tableISR, steps: singleReplica,
 			Shows: "with one replica acks=all is acks=1",
 		},

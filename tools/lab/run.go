@@ -104,6 +104,11 @@ func (e Experiment) run(ctx context.Context, o Options, n *narrator) (v Verdict,
 	}
 	w := &world{cluster: c, binary: o.Binary, set: set, narrator: n}
 	n.begin(e, set, c.Dir)
+	if e.relayed != 0 {
+		if w.relay, err = newRelay(c.Node(e.relayed)); err != nil {
+			return v, errors.Join(fmt.Errorf("setting up the relay: %w", err), c.Close())
+		}
+	}
 	if err := w.startAll(ctx); err != nil {
 		v.Problem = "the cluster did not start: " + err.Error()
 	} else {
@@ -114,7 +119,7 @@ func (e Experiment) run(ctx context.Context, o Options, n *narrator) (v Verdict,
 		c.Keep()
 		v.Dir = c.Dir
 	}
-	if err := errors.Join(w.close(), c.Close()); err != nil {
+	if err := errors.Join(c.Close(), w.close()); err != nil {
 		v.Passed, v.Problem = false, strings.Join([]string{v.Problem, "ending the cluster: " + err.Error()}, "; ")
 	}
 	v.Seconds = time.Since(begun).Seconds()

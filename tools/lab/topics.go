@@ -143,6 +143,23 @@ func (w *world) createTopic(ctx context.Context, topic string, minISR int, assig
 	return seen, err
 }
 
+// brokers lists the brokers that are not fenced, as the first that serves tells.
+func (w *world) brokers(ctx context.Context) ([]int32, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.SetVersion(12)
+	req.Topics = []kmsg.MetadataRequestTopic{} // none; null would be all
+	resp, err := ask[*kmsg.MetadataResponse](ctx, w.addresses()[0], req, callLimit)
+	if err != nil {
+		return nil, err
+	}
+	var ids []int32
+	for _, b := range resp.Brokers {
+		ids = append(ids, b.NodeID)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
 // elect asks for an election of the first partition of a topic.
 func (w *world) elect(ctx context.Context, topic string, electionType int8) error {
 	req := kmsg.NewPtrElectLeadersRequest()

@@ -19,6 +19,7 @@ type world struct {
 	binary   string
 	set      Settings
 	narrator *narrator
+	relay    *relay // in front of one broker, or nil
 
 	conns  []*conn   // those that steps left open for later steps
 	silent time.Time // when the broker that was frozen or killed last was
@@ -30,6 +31,9 @@ func (w *world) close() error {
 	var errs []error
 	for _, c := range w.conns {
 		errs = append(errs, c.close())
+	}
+	if w.relay != nil {
+		errs = append(errs, w.relay.close())
 	}
 	return errors.Join(errs...)
 }
