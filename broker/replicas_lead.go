@@ -46,7 +46,7 @@ func (m *replicaManager) registerElected() {
 			m.follow(p, state)
 		default:
 			reports = append(reports, controller.LeaderReport{
-				TopicID: p.topicID, Partition: p.index, Generation: p.generation, Term: term, Replica: p.self,
+				TopicID: p.topicID, Partition: p.index, Generation: p.generation, Term: term, Replica: p.self, BaseOffset: p.baseOffset,
 			})
 		}
 	}

@@ -28,6 +28,7 @@ func (m *replicaManager) shutdown(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
 	m.mu.Unlock()
+	m.stop()
 	m.running.Wait()
 
 	var leaders []*partition

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,7 +37,7 @@ func (s *replicaSlot) settled() bool {
 	if s.wanted == nil {
 		return s.current == nil && s.gone
 	}
-	return s.current != nil && s.current.shard == s.wanted.Shard
+	return s.current != nil && s.current.is(s.wanted)
 }
 
 // want notes that this broker is to host the partition in the given state, and returns what runs of it.
@@ -130,11 +131,18 @@ func (m *replicaManager) runTransitions() {
 
 		m.mu.Lock()
 		s.current, s.gone, s.active = next, gone, false
-		if err != nil {
+		switch {
+		case errors.Is(err, errNotYet):
+			s.retryAt = time.Now().Add(notYetRetry)
+		case err != nil:
 			s.retryAt = time.Now().Add(transitionRetry)
 		}
 		m.kickLocked(s)
 		m.mu.Unlock()
+		if errors.Is(err, errNotYet) {
+			m.cfg.Log.Debug("replica waits", zap.String("topic", s.info.Topic), zap.Int32("partition", s.info.Partition), zap.Error(err))
+			continue
+		}
 		if err != nil {
 			m.cfg.Log.Error("replica cannot be brought in line with the metadata; trying again",
 				zap.String("topic", s.info.Topic), zap.Int32("partition", s.info.Partition), zap.Error(err))
@@ -148,7 +156,7 @@ func (m *replicaManager) runTransitions() {
 
 // transition makes one step from what runs to what is wanted. It returns what runs afterwards.
 func (m *replicaManager) transition(info engine.PartitionInfo, current *partition, wanted *controller.Partition) (next *partition, gone bool, err error) {
-	if current != nil && (wanted == nil || wanted.Shard != current.shard) {
+	if current != nil && (wanted == nil || !current.is(wanted)) {
 		ctx, cancel := context.WithTimeout(context.Background(), groupStopTimeout)
 		err := m.stopReplica(ctx, current)
 		cancel()
@@ -170,26 +178,34 @@ func (m *replicaManager) transition(info engine.PartitionInfo, current *partitio
 	return next, false, err
 }
 
-// startReplica binds the partition's data to its group and starts that.
+// startReplica brings the stored data in line with the generation, binds them to its group and starts that. An error that
+// wraps errNotYet: somebody else is not ready.
 func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controller.Partition) (*partition, error) {
-	position := state.ReplicaOf(m.cfg.NodeID)
-	p := newPartition(m, info, state, state.ReplicaIDs[position])
+	self := state.ReplicaIDs[state.ReplicaOf(m.cfg.NodeID)]
+	binding, err := m.prepare(info, state, self)
+	if err != nil {
+		return nil, err
+	}
+	p := newPartition(m, info, state, self)
+	p.baseOffset = binding.BaseOffset
 	m.applySettings(p, m.cfg.Images.Image())
 	members := state.Members()
-	_, voter := members[p.self]
-	cfg := raftgroup.GroupConfig{
-		Binding: engine.Binding{Info: info, Shard: state.Shard, Replica: p.self, Generation: state.Generation, BaseOffset: state.BaseOffset},
-		Members: members, Join: !voter, NonVoting: !voter, Events: p,
+	_, founder := members[self]
+	if !founder {
+		members = nil
 	}
-	if cfg.Join {
-		cfg.Members = nil
-	}
-	group, err := m.cfg.Host.StartGroup(cfg)
+	group, err := m.cfg.Host.StartGroup(raftgroup.GroupConfig{
+		Binding: binding, Members: members, Join: !founder, NonVoting: !founder, Events: p,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("start group of %s: %w", label(info), err)
 	}
 	p.attach(group)
 	m.show(p)
+	p.lossesDue.Store(true)
+	if err := m.cfg.Engine.DropFormerOwners(info.ID); err != nil {
+		m.cfg.Log.Warn("rows of former replicas stay", append(p.fields(), zap.Error(err))...)
+	}
 	if shouldCampaign(state, m.cfg.NodeID) {
 		group.Campaign()
 	}

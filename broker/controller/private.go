@@ -18,7 +18,7 @@ func PrivateAPIs() []wire.PrivateAPI {
 	return []wire.PrivateAPI{{
 		Key: int16(registerLeadersKey), Name: "RegisterLeaders",
 		New: func() kmsg.Request { return &RegisterLeadersRequest{} },
-	}}
+	}, replicaCommandAPI()}
 }
 
 // RegisterLeadersRequest carries a RegisterLeaders command from a broker to the active controller. Its body is JSON, like

@@ -124,6 +124,7 @@ func (c *Controller) fenceExpired(ctx context.Context) (time.Duration, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProposeTimeout)
 	defer cancel()
+	c.saveEnds(ctx, changes)
 	_, err := c.propose(ctx, ChangeBrokers{changes})
 	return wait, err
 }

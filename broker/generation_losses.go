@@ -1,0 +1,211 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"cairn/broker/controller"
+	"cairn/engine"
+	"cairn/internal/ids"
+	"cairn/wire/batch"
+
+	"go.uber.org/zap"
+)
+
+// lossesEvery is how often reports of losses that are due are tried, and leaders look for what turned up again.
+const lossesEvery = 250 * time.Millisecond
+
+// runLosses reports to the controller what replicas here had to give up, and what leaders here hold of what counts as lost.
+func (m *replicaManager) runLosses(ctx context.Context) {
+	ticker := time.NewTicker(lossesEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			m.reportLosses(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (m *replicaManager) reportLosses(ctx context.Context) {
+	img := m.cfg.Images.Image()
+	if img.Level < controller.ReplicationLevel {
+		return
+	}
+	lost := map[ids.UUID]bool{}
+	for _, l := range img.Losses {
+		lost[l.TopicID] = true
+	}
+	for _, p := range m.partitions() {
+		state, ok := img.PartitionOf(p.topicID, p.index)
+		if !ok || !p.is(state) || ctx.Err() != nil {
+			continue
+		}
+		if p.lossesDue.Load() {
+			m.reportLost(ctx, p, img, state)
+		}
+		if r := p.serving(); r != nil && lost[p.topicID] && r.epoch == state.LeaderEpoch {
+			m.retractLost(ctx, p, img, state)
+		}
+	}
+}
+
+// reportLost reports what is in quarantine and not in the leader's log. It stays due until the controller has accepted it: a
+// report that was compared with an earlier leader is refused.
+func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *controller.Image, state *controller.Partition) {
+	if img.Leader(state) == ids.NoNode {
+		return
+	}
+	kept, err := quarantinedRanges(p.log())
+	if err != nil {
+		m.cfg.Log.Error("quarantine cannot be read", append(p.fields(), zap.Error(err))...)
+		return
+	}
+	reported, estimated := m.reportedLosses(img, p)
+	for _, r := range reported {
+		kept = subtract(kept, r)
+	}
+	if len(kept) == 0 && !estimated {
+		p.lossesDue.Store(false)
+		return
+	}
+	spans, ok := m.leaderSpans(p, img, state)
+	if !ok {
+		return
+	}
+	for _, r := range spans {
+		kept = subtract(kept, r)
+	}
+	if len(kept) == 0 && !estimated {
+		p.lossesDue.Store(false)
+		return
+	}
+	if m.changeLosses(ctx, p, controller.LossReport{
+		TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Lost: kept, AtMs: time.Now().UnixMilli(),
+	}) {
+		p.lossesDue.Store(false)
+	}
+}
+
+// reportedLosses are the losses that name this broker: those it has reported, and whether there are estimates.
+func (m *replicaManager) reportedLosses(img *controller.Image, p *partition) (reported []controller.LostRange, estimated bool) {
+	for _, l := range img.LossesOf(p.topicID, p.index) {
+		switch {
+		case l.Holder != m.cfg.NodeID:
+		case !l.Estimated:
+			reported = append(reported, l.LostRange)
+		case l.Cause != controller.CausePowerCut:
+			estimated = true
+		}
+	}
+	return reported, estimated
+}
+
+// leaderSpans are the offsets of each epoch in the leader's log.
+func (m *replicaManager) leaderSpans(p *partition, img *controller.Image, state *controller.Partition) ([]controller.LostRange, bool) {
+	if img.Leader(state) == m.cfg.NodeID {
+		if r := p.serving(); r == nil || r.epoch != state.LeaderEpoch {
+			return nil, false
+		}
+		return epochSpans(p.log().EpochStarts(), p.log().End()), true
+	}
+	leader, err := m.dialLeader(p.log().Info(), state)
+	if err == nil {
+		defer leader.close()
+		var about *logPrefixResponse
+		if about, err = leader.ask(ids.NoOffset); err == nil {
+			return epochSpans(about.epochs, about.end), true
+		}
+	}
+	p.debug("losses not compared with the leader yet", zap.Error(err))
+	return nil, false
+}
+
+// retractLost says what the leader here holds of what counts as lost.
+func (m *replicaManager) retractLost(ctx context.Context, p *partition, img *controller.Image, state *controller.Partition) {
+	var found []controller.LostRange
+	own := epochSpans(p.log().EpochStarts(), p.log().End())
+	for _, l := range img.LossesOf(p.topicID, p.index) {
+		for _, r := range own {
+			if from, to := max(l.From, r.From), min(l.To, r.To); r.LeaderEpoch == l.LeaderEpoch && from < to {
+				found = append(found, controller.LostRange{LeaderEpoch: l.LeaderEpoch, From: from, To: to})
+			}
+		}
+	}
+	if len(found) > 0 {
+		m.changeLosses(ctx, p, controller.LossReport{TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Found: found})
+	}
+}
+
+// changeLosses reports whether the controller has accepted the report.
+func (m *replicaManager) changeLosses(ctx context.Context, p *partition, r controller.LossReport) bool {
+	ctx, cancel := context.WithTimeout(ctx, prefixWithin)
+	defer cancel()
+	items, err := m.cfg.Client.ReplicaCommand(ctx, controller.ChangeLosses{
+		Broker: m.cfg.NodeID, Epoch: m.cfg.Client.Registration().BrokerEpoch, Partitions: []controller.LossReport{r},
+	})
+	switch {
+	case err != nil:
+		p.debug("losses not reported yet", zap.Error(err))
+	case len(items) != 1 || items[0].Code != 0:
+		p.debug("losses not accepted yet", zap.Any("items", items))
+	default:
+		return true
+	}
+	return false
+}
+
+// epochSpans are the offsets of each epoch of a log.
+func epochSpans(epochs []engine.EpochStart, end ids.Offset) []controller.LostRange {
+	var out []controller.LostRange
+	for i, e := range epochs {
+		if to := epochEnd(epochs, i, end); e.Start < to {
+			out = append(out, controller.LostRange{LeaderEpoch: e.Epoch, From: e.Start, To: to})
+		}
+	}
+	return out
+}
+
+// quarantinedRanges are the offsets of what is in quarantine, neighbours joined.
+func quarantinedRanges(log *engine.Log) ([]controller.LostRange, error) {
+	var out []controller.LostRange
+	err := log.ScanQuarantine(func(q engine.Quarantined) bool {
+		h, err := batch.ParseHeader(q.Batch)
+		if err != nil {
+			return true // it says nothing of its offsets; `cairn dump --quarantine` shows it
+		}
+		to := ids.Offset(h.NextOffset())
+		if n := len(out); n > 0 && out[n-1].LeaderEpoch == q.LeaderEpoch && out[n-1].To == q.Base {
+			out[n-1].To = to
+			return true
+		}
+		out = append(out, controller.LostRange{LeaderEpoch: q.LeaderEpoch, From: q.Base, To: to})
+		return true
+	})
+	return out, err
+}
+
+// subtract takes the range r out of the ranges.
+func subtract(ranges []controller.LostRange, r controller.LostRange) []controller.LostRange {
+	var out []controller.LostRange
+	for _, x := range ranges {
+		if x.LeaderEpoch != r.LeaderEpoch || x.To <= r.From || r.To <= x.From {
+			out = append(out, x)
+			continue
+		}
+		if x.From < r.From {
+			out = append(out, controller.LostRange{LeaderEpoch: x.LeaderEpoch, From: x.From, To: r.From})
+		}
+		if r.To < x.To {
+			out = append(out, controller.LostRange{LeaderEpoch: x.LeaderEpoch, From: r.To, To: x.To})
+		}
+	}
+	slices.SortFunc(out, func(a, b controller.LostRange) int {
+		return cmp.Or(cmp.Compare(a.LeaderEpoch, b.LeaderEpoch), cmp.Compare(a.From, b.From))
+	})
+	return out
+}
