@@ -21,6 +21,8 @@ type DumpOptions struct {
 	From      int64 // start with the batch that holds this offset
 	PrintData bool  // the records too
 	Raft      bool  // the entries of the Raft log instead of the batches
+	// Quarantine: the batches that were taken out of the log, in the order of leader epoch and offset, instead of it.
+	Quarantine bool
 }
 
 // ErrDamaged is returned after a dump that showed damaged batches.
@@ -96,8 +98,13 @@ func Dump(ctx context.Context, o DumpOptions, out Output) (err error) {
 	w := bufio.NewWriterSize(out.Out, 64<<10)
 	defer func() { err = errors.Join(err, w.Flush()) }()
 	out.Out = w
-	if o.Raft {
+	switch {
+	case o.Raft && o.Quarantine:
+		return errors.New("--raft and --quarantine exclude each other")
+	case o.Raft:
 		return dumpRaft(ctx, l, out)
+	case o.Quarantine:
+		return dumpQuarantine(ctx, l, o, out)
 	}
 	if !out.JSON {
 		if _, err := fmt.Fprintf(w, "Dumping %s\nLog starting offset: %d\n", filepath.Join(o.DataDir, fmt.Sprintf("%s-%d", o.Topic, o.Partition)), l.Start()); err != nil {
@@ -134,6 +141,31 @@ func dumpBatches(ctx context.Context, l *engine.Log, o DumpOptions, out Output) 
 		if err := errors.Join(err, stop); err != nil {
 			return err
 		}
+	}
+	if d.damaged > 0 {
+		return fmt.Errorf("%w: %d", ErrDamaged, d.damaged)
+	}
+	return nil
+}
+
+// dumpQuarantine prints the batches that truncations took out of the log.
+func dumpQuarantine(ctx context.Context, l *engine.Log, o DumpOptions, out Output) error {
+	if !out.JSON {
+		if _, err := fmt.Fprintf(out.Out, "Dumping the quarantine of %s\n", filepath.Join(o.DataDir, fmt.Sprintf("%s-%d", o.Topic, o.Partition))); err != nil {
+			return err
+		}
+	}
+	d := batchDumper{printData: o.PrintData, out: out}
+	var stop error
+	err := l.ScanQuarantine(func(q engine.Quarantined) bool {
+		d.quarantinedAt = &q.AtMs
+		if stop = ctx.Err(); stop == nil && q.Base >= ids.Offset(o.From) {
+			stop = d.batch(int64(q.Base), q.Batch)
+		}
+		return stop == nil
+	})
+	if err := errors.Join(err, stop); err != nil {
+		return err
 	}
 	if d.damaged > 0 {
 		return fmt.Errorf("%w: %d", ErrDamaged, d.damaged)

@@ -31,6 +31,7 @@ type dumpedBatch struct {
 	CRC           uint32         `json:"crc"`
 	Valid         bool           `json:"isvalid"`
 	Problem       string         `json:"problem,omitempty"`
+	QuarantinedAt *int64         `json:"quarantinedAtMs,omitempty"` // when it was taken out of the log
 	Records       []dumpedRecord `json:"records,omitempty"`
 }
 
@@ -52,6 +53,8 @@ type batchDumper struct {
 	out       Output
 	position  int64
 	damaged   int
+	// quarantinedAt is when the next batch was taken out of its log, nil for one that is in it.
+	quarantinedAt *int64
 }
 
 // batch prints one stored batch; raw is borrowed. An error is one of printing.
@@ -152,6 +155,7 @@ func endMarker(key, value []byte) (marker string, epoch *int32) {
 }
 
 func (d *batchDumper) print(b dumpedBatch) error {
+	b.QuarantinedAt = d.quarantinedAt
 	if d.out.JSON {
 		return d.out.writeJSON(b)
 	}
@@ -163,9 +167,9 @@ func (d *batchDumper) print(b dumpedBatch) error {
 		horizon = fmt.Sprintf("OptionalLong[%d]", *b.DeleteHorizon)
 	}
 	_, err := fmt.Fprintf(d.out.Out, "baseOffset: %d lastOffset: %d count: %d baseSequence: %d lastSequence: %d producerId: %d producerEpoch: %d "+
-		"partitionLeaderEpoch: %d isTransactional: %t isControl: %t deleteHorizonMs: %s position: %d %s: %d size: %d magic: %d compresscodec: %s crc: %d isvalid: %t\n",
+		"partitionLeaderEpoch: %d isTransactional: %t isControl: %t deleteHorizonMs: %s position: %d %s: %d size: %d magic: %d compresscodec: %s crc: %d isvalid: %t%s\n",
 		b.BaseOffset, b.LastOffset, b.Count, b.BaseSequence, b.LastSequence, b.ProducerID, b.ProducerEpoch, b.LeaderEpoch, b.Transactional, b.Control,
-		horizon, b.Position, b.TimestampType, b.Timestamp, b.Size, b.Magic, b.Codec, b.CRC, b.Valid)
+		horizon, b.Position, b.TimestampType, b.Timestamp, b.Size, b.Magic, b.Codec, b.CRC, b.Valid, quarantineText(b.QuarantinedAt))
 	for _, r := range b.Records {
 		if err != nil {
 			return err
@@ -173,6 +177,13 @@ func (d *batchDumper) print(b dumpedBatch) error {
 		_, err = fmt.Fprintln(d.out.Out, r.line(b.TimestampType))
 	}
 	return err
+}
+
+func quarantineText(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return " quarantinedAt: " + timeText(*ms)
 }
 
 // line is Kafka's line of a record. A null key or value is not printed, only its size of -1.

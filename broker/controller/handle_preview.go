@@ -83,7 +83,7 @@ func (c *Controller) previewElection(img *Image, f Facts, kind ElectionType, e *
 	}
 	for _, r := range PreviewElection(f, img, p) {
 		w := c.previewReplica(f, p, r)
-		if w.Broker == v.Elects && !v.Clean {
+		if w.Broker == v.Elects {
 			v.Loses = w.WouldLose
 		}
 		v.Replicas = append(v.Replicas, w)

@@ -12,13 +12,15 @@ func dumpCommand() *cli.Command {
 		Usage: "print what a stopped broker has stored of a partition",
 		Description: "Reads the data directory itself and changes nothing; stop the broker first. Batches and records are printed in the lines of Kafka's\n" +
 			"own tool. A batch that is damaged is shown as such and does not end the dump, but the exit code is then 1.\n\nExamples:\n\n" +
-			"   cairn dump --data-dir data --topic words --partition 0\n   cairn dump --data-dir data --topic words --partition 0 --print-data-log",
+			"   cairn dump --data-dir data --topic words --partition 0\n   cairn dump --data-dir data --topic words --partition 0 --print-data-log\n" +
+			"   cairn dump --data-dir data --topic words --partition 0 --quarantine",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` (log.dirs)"},
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic; without it the partitions in the directory are listed"},
 			&cli.IntFlag{Name: "partition", Usage: "partition `N`"},
 			&cli.Int64Flag{Name: "from", Usage: "start with the batch that holds `OFFSET`"},
 			&cli.BoolFlag{Name: "print-data-log", Usage: "print the records of each batch"},
+			&cli.BoolFlag{Name: "quarantine", Usage: "print the batches that were taken out of the log instead, by leader epoch and offset"},
 			&cli.BoolFlag{Name: "raft", Usage: "print the entries of the Raft log instead"},
 			jsonFlag(),
 		},
@@ -35,7 +37,7 @@ func dumpCommand() *cli.Command {
 			}
 			return tools.Dump(c.Context, tools.DumpOptions{
 				DataDir: c.String("data-dir"), Topic: c.String("topic"), Partition: partition, From: c.Int64("from"),
-				PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"),
+				PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"), Quarantine: c.Bool("quarantine"),
 			}, output(c))
 		},
 	}

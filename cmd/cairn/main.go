@@ -59,7 +59,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true, // values of properties have commas of their own
 		Commands: []*cli.Command{
-			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), dumpCommand(), labCommand(), versionCommand(), completionCommand(),
+			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), electCommand(), reassignCommand(), lossesCommand(),
+			recoverCommand(), dumpCommand(), labCommand(), versionCommand(), completionCommand(),
 		},
 		// Errors are printed and turned into exit codes by run alone.
 		ExitErrHandler: func(*cli.Context, error) {},

@@ -53,6 +53,20 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"consume --topic t --raw --json", 1, "exclude each other"},
 		{"dump", 2, "--data-dir is missing"},
 		{"dump --data-dir /nonexistent --topic t", 1, "must be the log.dirs"},
+		{"elect --topic t --partition 0", 2, "--election-type is missing"},
+		{"elect --election-type odd --topic t --partition 0", 1, "want preferred or unclean"},
+		{"elect --election-type unclean", 1, "say which partitions in one way"},
+		{"elect --election-type unclean --topic t", 1, "--topic needs --partition"},
+		{"elect --election-type unclean --topic t --partition 0 --all-topic-partitions --dry-run", 1, "say which partitions in one way"},
+		{"elect --election-type preferred --path-to-json-file /nonexistent", 1, "no such file"},
+		{"losses --partition 0", 1, "--partition needs --topic"},
+		{"recover --topic t --partition 0", 2, "--to is missing"},
+		{"recover --topic t --to u", 2, "--partition -1"},
+		{"recover --topic t --partition 0 --to u --data-dir d --remove", 1, "--remove needs a live broker"},
+		{"recover --topic t --partition 0 --to u --data-dir d --broker 1", 1, "exclude each other"},
+		{"reassign", 0, "execute"},
+		{"reassign execute", 2, "--reassignment-json-file is missing"},
+		{"reassign verify --reassignment-json-file /nonexistent", 1, "no such file"},
 		{"lab list", 0, "all-survives-twice"},
 		{"lab list --json", 0, `"after":"acks1-offline"`},
 		{"lab run", 2, "name the experiment"},
@@ -92,7 +106,7 @@ func TestEachCommandHasAnExample(t *testing.T) {
 			}
 		}
 	}
-	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands[:7])
+	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands[:12])
 }
 
 func TestCompletionOffersCommandsAndFlags(t *testing.T) {

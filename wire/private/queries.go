@@ -114,6 +114,9 @@ type LossAnswer struct {
 	Losses []Loss `json:"losses"`
 }
 
+// CauseDropped is the cause of a loss that a limit of the quarantine's size or age brought about: nothing is left of it.
+const CauseDropped = "quarantine limit"
+
 // Loss is a range of records that were stored once and are in no log that is read.
 type Loss struct {
 	Topic     string `json:"topic"`

@@ -1,0 +1,97 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ErrReassigning is returned when not all partitions have the replicas of the file yet.
+var ErrReassigning = errors.New("not all partitions have the replicas of the file; `cairn reassign list` shows what is under way")
+
+// reassignmentStatus is the JSON form of one partition of a verification.
+type reassignmentStatus struct {
+	topicPartition
+	Status  string  `json:"status"` // completed, in progress, or different
+	Current []int32 `json:"current"`
+	Wanted  []int32 `json:"wanted"`
+}
+
+// VerifyReassignment prints whether the partitions of the file have reached its replicas. There are no throttles to clear.
+func VerifyReassignment(ctx context.Context, conn Connection, o ReassignOptions, out Output) error {
+	list, err := readReassignment(o.File)
+	if err != nil {
+		return err
+	}
+	cl, err := conn.open(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	active, err := activeReassignments(ctx, cl, names(list))
+	if err != nil {
+		return err
+	}
+	current, err := currentAssignment(ctx, cl, names(list))
+	if err != nil {
+		return err
+	}
+	var all []reassignmentStatus
+	pending := error(nil)
+	for i, r := range list {
+		s := statusOf(r, current.Partitions[i].Replicas, active)
+		if s.Status != statusCompleted {
+			pending = ErrReassigning
+		}
+		all = append(all, s)
+	}
+	if out.JSON {
+		return errors.Join(out.writeJSON(all), pending)
+	}
+	var b strings.Builder
+	b.WriteString("Status of partition reassignment:\n")
+	for _, s := range all {
+		b.WriteString(s.line() + "\n")
+	}
+	_, err = out.Out.Write([]byte(b.String()))
+	return errors.Join(err, pending)
+}
+
+const (
+	statusCompleted = "completed"
+	statusActive    = "in progress"
+	statusDifferent = "different"
+)
+
+func statusOf(r reassignment, current []int32, active []activeReassignment) reassignmentStatus {
+	s := reassignmentStatus{r.topicPartition, statusDifferent, current, r.Replicas}
+	at := slices.IndexFunc(active, func(a activeReassignment) bool { return a.topicPartition == r.topicPartition })
+	switch {
+	case at >= 0:
+		s.Status = statusActive
+		s.Current = active[at].target()
+	case slices.Equal(current, r.Replicas):
+		s.Status = statusCompleted
+	}
+	return s
+}
+
+// line is Kafka's line.
+func (s reassignmentStatus) line() string {
+	switch {
+	case s.Status == statusCompleted:
+		return fmt.Sprintf("Reassignment of partition %s is completed.", s.topicPartition)
+	case s.Status == statusActive && !slices.Equal(s.Current, s.Wanted):
+		return fmt.Sprintf("There is an active reassignment of partition %s, but replica set is %s rather than %s.",
+			s.topicPartition, joinIDs(s.Current, ""), joinIDs(s.Wanted, ""))
+	case s.Status == statusActive:
+		return fmt.Sprintf("Reassignment of partition %s is still in progress.", s.topicPartition)
+	default:
+		return fmt.Sprintf("There is no active reassignment of partition %s, but replica set is %s rather than %s.",
+			s.topicPartition, joinIDs(s.Current, ""), joinIDs(s.Wanted, ""))
+	}
+}
