@@ -13,8 +13,17 @@ import (
 
 // inBubble runs a test of one quorum in fake time.
 func inBubble(t *testing.T, controllers int, f func(t *testing.T, q *quorum)) {
+	inBubbleOf(t, controllers, nil, f)
+}
+
+// inBubbleWith is inBubble with one controller that is configured otherwise.
+func inBubbleWith(t *testing.T, edit func(*Config), f func(t *testing.T, q *quorum)) {
+	inBubbleOf(t, 1, edit, f)
+}
+
+func inBubbleOf(t *testing.T, controllers int, edit func(*Config), f func(t *testing.T, q *quorum)) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQuorum(t, controllers, nil)
+		q := newQuorum(t, controllers, edit)
 		defer q.close()
 		q.elect(0)
 		f(t, q)
