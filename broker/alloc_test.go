@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"cairn/broker/isr"
 	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/wire"
@@ -49,7 +50,18 @@ func instantSaves(t testing.TB, p *partition) {
 	p.seq = seq
 	p.watches.open(fake, 1<<60)
 	p.reign.Store(fake)
-	t.Cleanup(func() { p.reign.Store(r) })
+	rep := &p.replication
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	old := rep.leader
+	rep.reign = fake
+	rep.leader = isr.New(isr.Config{Self: p.self}, rep.seen.img.View(rep.seen.img.TopicsByID[p.topicID], rep.seen.state), 1<<60, 1<<60, time.Now())
+	t.Cleanup(func() {
+		rep.mu.Lock()
+		defer rep.mu.Unlock()
+		rep.reign, rep.leader = r, old
+		p.reign.Store(r)
+	})
 }
 
 func TestProducePathAllocations(t *testing.T) {

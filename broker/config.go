@@ -66,6 +66,7 @@ type Config struct {
 	RequestTimeout      time.Duration
 	ControlledShutdown  bool
 
+	LagTimeMax     time.Duration // replica.lag.time.max.ms
 	ProducerExpiry time.Duration // producer.id.expiration.ms
 	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
 
@@ -174,6 +175,7 @@ func NewConfig(values map[string]string) (*Config, error) {
 		RequestTimeout:      v.millis("request.timeout.ms"),
 		ControlledShutdown:  v.flag("controlled.shutdown.enable"),
 
+		LagTimeMax:     v.millis("replica.lag.time.max.ms"),
 		ProducerExpiry: v.millis("producer.id.expiration.ms"),
 		ProducerCheck:  v.millis("producer.id.expiration.check.interval.ms"),
 

@@ -8,9 +8,7 @@ const (
 	cordonAbsent   = "Not available: a broker has one data directory."
 	tieringAbsent  = "Not available: there is no tiered storage."
 	noCleaner      = "No effect: retention and compaction do not run in this version."
-	noElections    = "No effect: leaders are elected inside the Raft group of a partition."
 	noGroups       = "No effect: there are no consumer groups in this version."
-	noLagYet       = "No effect: in this version the in-sync replicas are those of live brokers."
 	noProviders    = "Not available: values are taken as they stand."
 	noQuota        = "No effect: there are no quotas in this version."
 	noSecurity     = "No effect: connections are neither encrypted nor authenticated in this version."
@@ -42,7 +40,7 @@ var propertyTable = []property{
 	{Name: "alter.log.dirs.replication.quota.window.size.seconds", Type: typeInt, Default: "1", Limits: "1..", Effect: noEffect, Doc: oneDir},
 	{Name: "authorizer.class.name", Type: typeString, Effect: refused, Doc: noAuthorizer},
 	{Name: "auto.create.topics.enable", Type: typeBool, Default: "true", Doc: "Whether a metadata request for an unknown topic creates it."},
-	{Name: "auto.leader.rebalance.enable", Type: typeBool, Default: "true", Effect: noEffect, Doc: noElections},
+	{Name: "auto.leader.rebalance.enable", Type: typeBool, Default: "true", Doc: "Whether the controller gives leadership back to preferred replicas."},
 	{Name: "background.threads", Type: typeInt, Default: "10", Limits: "1..", Mode: clusterWide, Effect: noEffect, Doc: goroutines},
 	{Name: "broker.heartbeat.interval.ms", Type: typeInt, Default: "2000", Doc: "Time between two heartbeats to the controller."},
 	{Name: "broker.id", Type: typeInt, Default: "-1", Doc: "Older name of node.id; must agree with it."},
@@ -165,7 +163,7 @@ var propertyTable = []property{
 	{Name: "internal.metadata.max.batch.size.in.bytes", Type: typeInt, Default: "8388608", Effect: noEffect, Doc: ownMetadata},
 	{Name: "kafka.metrics.polling.interval.secs", Type: typeInt, Default: "10", Limits: "1..", Effect: noEffect, Doc: ownMetrics},
 	{Name: "kafka.metrics.reporters", Type: typeList, Effect: noEffect, Doc: ownMetrics},
-	{Name: "leader.imbalance.check.interval.seconds", Type: typeLong, Default: "300", Limits: "1..", Effect: noEffect, Doc: noElections},
+	{Name: "leader.imbalance.check.interval.seconds", Type: typeLong, Default: "300", Limits: "1..", Doc: "How often the controller does that."},
 	{Name: "leader.replication.throttled.rate", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker, Effect: noEffect, Doc: noQuota},
 	{
 		Name: "listener.security.protocol.map", Type: typeString, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Mode: perBroker,
@@ -311,7 +309,10 @@ var propertyTable = []property{
 	{Name: "replica.fetch.response.max.bytes", Type: typeInt, Default: "10485760", Limits: "0..", Effect: noEffect, Doc: raftReplicates},
 	{Name: "replica.fetch.wait.max.ms", Type: typeInt, Default: "500", Effect: noEffect, Doc: raftReplicates},
 	{Name: "replica.high.watermark.checkpoint.interval.ms", Type: typeLong, Default: "5000", Effect: noEffect, Doc: raftReplicates},
-	{Name: "replica.lag.time.max.ms", Type: typeLong, Default: "30000", Effect: noEffect, Doc: noLagYet},
+	{
+		Name: "replica.lag.time.max.ms", Type: typeLong, Default: "30000", Limits: "1..",
+		Doc: "How long a follower may be behind the end of its leader's log before it leaves the in-sync replicas.",
+	},
 	{Name: "replica.selector.class", Type: typeString, Effect: noEffect, Doc: raftReplicates},
 	{Name: "replica.socket.receive.buffer.bytes", Type: typeInt, Default: "65536", Effect: noEffect, Doc: raftReplicates},
 	{Name: "replica.socket.timeout.ms", Type: typeInt, Default: "30000", Effect: noEffect, Doc: raftReplicates},
@@ -429,7 +430,10 @@ var propertyTable = []property{
 	{Name: "transaction.two.phase.commit.enable", Type: typeBool, Default: "false", Effect: refused, Doc: noTwoPhase},
 	{Name: "transactional.id.expiration.ms", Type: typeInt, Default: "604800000", Limits: "1..", Effect: noEffect, Doc: noTransactions},
 	{Name: "unclean.leader.election.enable", Type: typeBool, Default: "false", Mode: clusterWide, Effect: topicDefault},
-	{Name: "unclean.leader.election.interval.ms", Type: typeLong, Default: "300000", Limits: "1..", Effect: noEffect, Doc: noElections},
+	{
+		Name: "unclean.leader.election.interval.ms", Type: typeLong, Default: "300000", Limits: "1..", Effect: noEffect,
+		Doc: "No effect: the controller looks all the time.",
+	},
 	{Name: "unstable.api.versions.enable", Type: typeBool, Default: "false", Effect: refused, Doc: noUnstable},
 	{Name: "unstable.feature.versions.enable", Type: typeBool, Default: "false", Effect: refused, Doc: noUnstable},
 }

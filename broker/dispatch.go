@@ -39,6 +39,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.AlterPartitionAssignments:  handleForward,
 		kmsg.ListPartitionReassignments: handleForward,
 
+		logPrefixKey:                    handleLogPrefix,
 		kmsg.Key(private.ReplicasKey):   handleDescribeReplicas,
 		kmsg.Key(private.ElectionsKey):  handlePreviewElections,
 		kmsg.Key(private.LossesKey):     handleDescribeLosses,
@@ -60,11 +61,13 @@ func controllerTable() map[kmsg.Key]handler {
 		kmsg.BrokerRegistration:      handleQuorum,
 		kmsg.BrokerHeartbeat:         handleQuorum,
 		kmsg.AllocateProducerIDs:     handleQuorum,
+		kmsg.AlterPartition:          handleQuorum,
 
 		kmsg.ElectLeaders:               handleQuorum,
 		kmsg.AlterPartitionAssignments:  handleQuorum,
 		kmsg.ListPartitionReassignments: handleQuorum,
 
+		logPrefixKey:                    handleLogPrefix,
 		kmsg.Key(private.ReplicasKey):   handleDescribeReplicas,
 		kmsg.Key(private.ElectionsKey):  handleQuorum,
 		kmsg.Key(private.LossesKey):     handleDescribeLosses,
@@ -78,7 +81,9 @@ func controllerTable() map[kmsg.Key]handler {
 }
 
 // privateAPIs are the requests that Kafka does not have: those between nodes and those of our own tools.
-func privateAPIs() []wire.PrivateAPI { return append(controller.PrivateAPIs(), private.APIs()...) }
+func privateAPIs() []wire.PrivateAPI {
+	return append(append(controller.PrivateAPIs(), private.APIs()...), logPrefixAPI())
+}
 
 // dispatch hands the request to its handler. A key that the listener does not offer closes the connection, as in Kafka.
 func (b *Broker) dispatch(r *request) {

@@ -147,7 +147,7 @@ func TestFetchFencesAnOldLeaderEpochAndTellsOfDivergence(t *testing.T) {
 	resp := c.fetch(fenced)
 	p := resp.Topics[0].Partitions[0]
 	wantCode(t, "old epoch", p.ErrorCode, kerr.FencedLeaderEpoch)
-	if p.CurrentLeader.LeaderEpoch != 1 || p.CurrentLeader.LeaderID != int32(n.broker.nodeID) || len(resp.Brokers) != 1 {
+	if p.CurrentLeader.LeaderEpoch != 2 || p.CurrentLeader.LeaderID != int32(n.broker.nodeID) || len(resp.Brokers) != 1 {
 		t.Errorf("current leader %+v, endpoints %+v", p.CurrentLeader, resp.Brokers)
 	}
 

@@ -36,6 +36,20 @@ func (f *followers) note(from ids.ReplicaID, index ids.RaftIndex, term ids.Term)
 	}
 }
 
+// answers are the positions that followers have told in term.
+func (f *followers) answers(term ids.Term) []ack {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.term != term {
+		return nil
+	}
+	list := make([]ack, 0, len(f.acked))
+	for r, index := range f.acked {
+		list = append(list, ack{replica: r, index: index})
+	}
+	return list
+}
+
 // forget drops what a replica had answered before its broker died.
 func (f *followers) forget(r ids.ReplicaID) {
 	f.mu.Lock()

@@ -126,6 +126,7 @@ func TestListOffsetsWaitsForTheHighWatermarkOfANewLeader(t *testing.T) {
 	c.produce(produceReq(9, -1, "t", id, 0, batchAt(t, 2, 2000)))
 	p := awaitLeader(t, n, "t", 0)
 	old := p.reign.Load()
+	p.endReplication() // which would raise it again
 	p.reign.Store(&reign{term: old.term, epoch: old.epoch, ctx: old.ctx, cancel: old.cancel, start: 4})
 	p.hw.Store(2)
 	for _, tc := range []struct {
@@ -171,10 +172,11 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 			want           *kerr.Error
 		}{
 			{"t", 0, -1, 0, 0, 4, nil},
-			{"t", 0, 1, 1, 1, 6, nil},
-			{"t", 0, -1, 2, -1, -1, nil},
+			{"t", 0, 2, 2, 2, 6, nil},
+			{"t", 0, -1, 1, 0, 4, nil}, // the epoch in which nobody led
+			{"t", 0, -1, 3, -1, -1, nil},
 			{"t", 0, 0, 0, -1, -1, kerr.FencedLeaderEpoch},
-			{"t", 0, 2, 0, -1, -1, kerr.UnknownLeaderEpoch},
+			{"t", 0, 3, 0, -1, -1, kerr.UnknownLeaderEpoch},
 			{"t", 1, -1, 0, -1, -1, kerr.UnknownTopicOrPartition},
 			{"nope", 0, -1, 0, -1, -1, kerr.UnknownTopicOrPartition},
 		} {

@@ -192,7 +192,8 @@ func (n *Node) startBroker() error {
 	b.producerIDs = newProducerIDs(client.AllocateProducerID, n.log)
 	b.replicas = newReplicaManager(replicaManagerConfig{
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
-		Static: n.cfg.topicLayer(), ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Log: n.log,
+		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax,
+		ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Dial: n.dialNode, Log: n.log,
 	})
 	return nil
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -21,8 +20,8 @@ import (
 // Clients are served during a reign only: from the moment that this replica leads its Raft group, is registered as
 // leader with the controller, and has its epoch-start entry saved, until Raft or the image says otherwise.
 //
-// The Raft workers call its methods of raftgroup.Events; none of those blocks. Lock order: mu, then the sequencer's
-// and the watch list's; no request is woken with a lock held.
+// The Raft workers call its methods of raftgroup.Events; none of those blocks. Lock order: mu, then replication's, the
+// sequencer's and the watch list's; no request is woken with a lock held.
 type partition struct {
 	topic      string
 	topicID    ids.UUID
@@ -36,12 +35,14 @@ type partition struct {
 	owner      *replicaManager
 
 	settings atomic.Pointer[topicSettings]
-	inSync   atomic.Pointer[inSync]
 	reign    atomic.Pointer[reign]
 	core     atomic.Pointer[core]
 	seq      *sequencer
 	watches  watchList
 	hw       atomic.Int64
+	// lossesDue: something may be in quarantine here that the controller does not know of.
+	lossesDue atomic.Bool
+	heard     atomic.Int64 // the highest high watermark that a leader told
 
 	mu         sync.Mutex
 	raftLeader ids.ReplicaID // guarded by mu; 0: none known
@@ -51,24 +52,29 @@ type partition struct {
 	stopped    bool          // guarded by mu
 	lost       chan struct{} // guarded by mu; closed at the next change of leader; nil while nobody waits for it
 
-	followers followers
-	positions struct {
-		sync.Mutex
-		committed, saved ids.RaftIndex // guarded by positions
-	}
+	replication replication
+	followers   followers
+	positions   positions
+}
+
+// positions are how far the replica's log is committed and saved.
+type positions struct {
+	mu               sync.Mutex
+	committed, saved ids.RaftIndex // guarded by mu
+}
+
+// both is what is both committed and saved here. A leader's own save counts because followers' answers can overtake it,
+// and a single voter commits before it saves.
+func (p *positions) both() ids.RaftIndex {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return min(p.committed, p.saved)
 }
 
 // core is what the partition has once its Raft group runs.
 type core struct {
 	group *raftgroup.Group
 	log   *engine.Log
-}
-
-// inSync is the in-sync replica count of a partition in one image; computed once for each image.
-type inSync struct {
-	img *controller.Image
-	// size of the ISR, and how many replicas the partition has.
-	size, replicas int
 }
 
 func newPartition(owner *replicaManager, info engine.PartitionInfo, p *controller.Partition, self ids.ReplicaID) *partition {
@@ -86,9 +92,9 @@ func (p *partition) attach(group *raftgroup.Group) {
 	log := group.Log()
 	p.raiseHighWatermark(min(log.HighWatermark(), log.End()))
 	p.core.Store(&core{group: group, log: log})
-	p.positions.Lock()
+	p.positions.mu.Lock()
 	p.positions.saved = max(p.positions.saved, log.LastIndex())
-	p.positions.Unlock()
+	p.positions.mu.Unlock()
 	p.advance()
 	if leader, term, ok := group.Leader(); ok {
 		p.LeaderChanged(leader, term)
@@ -142,19 +148,6 @@ func (p *partition) propose(ctx context.Context, data []byte) (ticket, error) {
 // savedProducer is the saved state of a producer.
 func (p *partition) savedProducer(id int64) (producer.Entry, bool) { return p.log().Producer(id) }
 
-// inSyncOf returns how many replicas are in sync, and what the partition needs of them for acks=all.
-func (p *partition) inSyncOf(img *controller.Image) (size, minimum int) {
-	s := p.inSync.Load()
-	if s == nil || s.img != img {
-		s = &inSync{img: img}
-		if state, ok := img.PartitionOf(p.topicID, p.index); ok {
-			s.size, s.replicas = len(img.ISR(state)), len(state.Replicas)
-		}
-		p.inSync.Store(s)
-	}
-	return s.size, min(p.settings.Load().MinInsyncReplicas, s.replicas)
-}
-
 // LeaderChanged implements raftgroup.Events.
 func (p *partition) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
 	p.mu.Lock()
@@ -181,32 +174,48 @@ func (p *partition) LeaderChanged(leader ids.ReplicaID, term ids.Term) {
 // Saved implements raftgroup.Events. entries is borrowed until return.
 func (p *partition) Saved(entries []engine.SavedEntry) {
 	last := entries[len(entries)-1]
-	p.positions.Lock()
+	p.positions.mu.Lock()
 	p.positions.saved = last.Index
-	p.positions.Unlock()
+	p.positions.mu.Unlock()
 	p.noteTerm(last.Term)
+	p.advance() // before clients are answered: that asks what is saved
 	p.seq.onSaved(entries)
-	p.advance()
 }
 
 // Truncated implements raftgroup.Events.
 func (p *partition) Truncated(first ids.RaftIndex, _ ids.Offset) {
-	p.positions.Lock()
-	defer p.positions.Unlock()
+	p.lossesDue.Store(true)
+	p.positions.mu.Lock()
+	defer p.positions.mu.Unlock()
 	p.positions.saved = first - 1
 }
 
 // Committed implements raftgroup.Events.
 func (p *partition) Committed(index ids.RaftIndex) {
-	p.positions.Lock()
+	p.positions.mu.Lock()
 	p.positions.committed = max(p.positions.committed, index)
-	p.positions.Unlock()
+	p.positions.mu.Unlock()
 	p.advance()
 }
 
 // Progress implements raftgroup.Events.
 func (p *partition) Progress(from ids.ReplicaID, index ids.RaftIndex, term ids.Term) {
 	p.followers.note(from, index, term)
+	p.noteProgress(from, index, term)
+}
+
+// HighWatermark implements raftgroup.Events.
+func (p *partition) HighWatermark(hw ids.Offset) {
+	for {
+		old := p.heard.Load()
+		if int64(hw) <= old {
+			return
+		}
+		if p.heard.CompareAndSwap(old, int64(hw)) {
+			break
+		}
+	}
+	p.advance()
 }
 
 // LogStart implements raftgroup.Events. Readers take the log start from the log.
@@ -222,33 +231,6 @@ func (p *partition) noteTerm(term ids.Term) {
 	p.mu.Unlock()
 	if elected {
 		p.owner.begin(p)
-	}
-}
-
-// advance raises the high watermark to what is both committed and saved here, and wakes who waited for that. The
-// leader's own save counts because followers' answers can overtake it, and a single voter commits before it saves.
-func (p *partition) advance() {
-	c := p.core.Load()
-	if c == nil {
-		return
-	}
-	p.positions.Lock()
-	index := min(p.positions.committed, p.positions.saved)
-	p.positions.Unlock()
-	if index == 0 {
-		return
-	}
-	next, err := c.log.NextAfter(index)
-	switch {
-	case errors.Is(err, engine.ErrNoEntry):
-		return // replaced or compacted meanwhile: the events of that are on their way
-	case err != nil:
-		p.owner.cfg.Log.Error("high watermark cannot be read", append(p.fields(), zap.Error(err))...)
-		return
-	}
-	if p.raiseHighWatermark(next) {
-		c.log.SetHighWatermark(p.highWatermark())
-		p.watches.reach(p.highWatermark())
 	}
 }
 

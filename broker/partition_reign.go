@@ -21,6 +21,8 @@ type reign struct {
 	start ids.Offset
 	// closing: leadership is being handed over. New requests are refused, those under way still complete.
 	closing atomic.Bool
+	// membersKnown: the controller knows who votes in the Raft group, as of this reign.
+	membersKnown atomic.Bool
 	// ctx ends with the reign, and so do waits for room in the group's queue.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -84,7 +86,7 @@ func (p *partition) openReign(r *reign) error {
 	p.seq.begin(r)
 	if !p.log().HasGenesis() {
 		data := engine.EncodeGenesis(engine.Header{Kind: engine.KindGenesis},
-			engine.Genesis{Generation: p.generation, BaseOffset: p.baseOffset, Epochs: p.log().EpochStarts()})
+			engine.Genesis{Generation: p.generation, BaseOffset: p.baseOffset, Epochs: p.log().EpochStarts(), Producers: p.log().ProducersSnapshot()})
 		if err := p.submitControl(r, engine.KindGenesis, data, &opening{p, r}); err != nil {
 			return err
 		}
@@ -135,12 +137,18 @@ func (p *partition) accept(r *reign, start ids.Offset) {
 		p.mu.Unlock()
 		return
 	}
+	if !p.beginReplication(r, start) {
+		p.mu.Unlock()
+		return // the image that says so ends the reign
+	}
 	r.start = start
 	p.starting = nil
 	lost := p.watches.open(r, p.highWatermark())
 	p.reign.Store(r)
 	p.mu.Unlock()
 	wakeAll(lost, wakeLost)
+	p.advance()
+	p.owner.isr.wants(p)
 	p.debug("reign begins", zap.Int32("leaderEpoch", int32(r.epoch)), zap.Uint64("term", uint64(r.term)), zap.Int64("start", int64(start)))
 }
 
@@ -149,6 +157,7 @@ func (p *partition) endReignLocked() *reign {
 	r := p.currentLocked()
 	p.starting = nil
 	p.reign.Store(nil)
+	p.endReplication()
 	return r
 }
 

@@ -117,7 +117,7 @@ func (op *produceOp) submitAll(deadline time.Time) {
 		for j := range t.Partitions {
 			err := topicErr
 			if err == nil {
-				err = op.submit(img, topic, slot, t.Partitions[j].Records, deadline)
+				err = op.submit(topic, slot, t.Partitions[j].Records, deadline)
 			}
 			if err != nil {
 				op.fail(slot, err)
@@ -146,7 +146,7 @@ func produceTopic(img *controller.Image, version int16, t *kmsg.ProduceRequestTo
 
 // submit checks one partition's batch in Kafka's order and proposes it. A nil error means that the slot is settled or
 // will be by the sequencer.
-func (op *produceOp) submit(img *controller.Image, topic *controller.Topic, slot int, raw []byte, deadline time.Time) error {
+func (op *produceOp) submit(topic *controller.Topic, slot int, raw []byte, deadline time.Time) error {
 	s := &op.slots[slot]
 	if s.index < 0 || int(s.index) >= len(topic.Partitions) {
 		return errUnknownPartition
@@ -159,14 +159,14 @@ func (op *produceOp) submit(img *controller.Image, topic *controller.Topic, slot
 		return err
 	}
 	r := p.serving()
-	if r == nil || !op.b.replicas.leaseValid() {
+	if r == nil {
 		return errNotLeader
 	}
 	if !op.admit(s, p, r) {
 		return nil
 	}
-	if size, minimum := p.inSyncOf(img); op.acks == acksAll && size < minimum {
-		return fmt.Errorf("%w: %d in sync, %d needed", errNotEnoughReplicas, size, minimum)
+	if err := p.checkAppend(r, op.acks == acksAll); err != nil {
+		return err
 	}
 	return op.append(slot, raw, deadline)
 }
@@ -223,46 +223,52 @@ func (op *produceOp) appended(slot int, base, next ids.Offset, duplicateOf int64
 	if duplicateOf != noDuplicate {
 		s.appendTime = duplicateOf
 	}
+	s.threshold = next
 	if op.acks != acksAll {
-		var err error
-		if !op.b.replicas.leaseValid() {
-			err = errNotLeader
-		}
-		op.settleLocked(s, err)
+		op.settleAppendedLocked(s, true)
 		op.finish()
 		return
 	}
-	s.threshold = next
 	added := s.partition.watches.add(&s.watch, s.reign)
 	if added != watchParked {
-		op.settleReplicatedLocked(s, added == watchReached)
+		op.settleAppendedLocked(s, added == watchReached)
 	}
 	op.finish()
 }
 
 // dropped implements appendWaiter.
-func (op *produceOp) dropped(slot int) { op.fail(slot, errNotLeader) }
+func (op *produceOp) dropped(slot int) { op.fail(slot, op.lost(slot)) }
 
 // woken implements parked: the high watermark has passed the batch, or leadership is lost.
 func (op *produceOp) woken(w *watch, cause wakeCause) {
 	op.mu.Lock()
 	if s := &op.slots[w.slot]; !op.done && !s.settled {
-		op.settleReplicatedLocked(s, cause == wakeReached)
+		op.settleAppendedLocked(s, cause == wakeReached)
 	}
 	op.finish()
 }
 
-// settleReplicatedLocked decides acks=all once the wait is over. The lease and the ISR are looked at again: only an
-// answer that would hold after any failover is a success.
-func (op *produceOp) settleReplicatedLocked(s *produceSlot, reached bool) {
-	switch size, minimum := s.partition.inSyncOf(op.b.images.Image()); {
-	case !reached || s.partition.reign.Load() != s.reign || !op.b.replicas.leaseValid():
-		op.settleLocked(s, errNotLeader)
-	case size < minimum:
-		op.settleLocked(s, errNotEnoughAfterAppend)
-	default:
-		op.settleLocked(s, nil)
+// settleAppendedLocked decides once the wait is over: reached says that the batch is saved, and for acks=all that the high
+// watermark has passed it. The lease, and for acks=all the ISR, are looked at again: only an answer that would hold after
+// any failover is a success.
+func (op *produceOp) settleAppendedLocked(s *produceSlot, reached bool) {
+	if !reached {
+		op.settleLocked(s, op.lost(s.slot))
+		return
 	}
+	done, err := s.partition.settle(s.reign, s.threshold, op.acks == acksAll)
+	if !done {
+		err = fmt.Errorf("%w: offset %d is not there yet", errNotLeader, s.threshold)
+	}
+	op.settleLocked(s, err)
+}
+
+// lost says why a slot's batch has no leader here any more: another replica leads, or there is no such topic.
+func (op *produceOp) lost(slot int) error {
+	if op.b.images.Image().TopicsByID[op.slots[slot].partition.topicID] == nil {
+		return errUnknownPartition
+	}
+	return errNotLeader
 }
 
 // fail settles a slot with an error.

@@ -288,7 +288,7 @@ func TestProduceNeedsTheMinimumOfInSyncReplicas(t *testing.T) {
 	c.stop(t, 2-leader)
 	p := awaitLeader(t, c.brokers[leader], "t", 0)
 	awaitTrue(t, func() bool {
-		size, _ := p.inSyncOf(c.brokers[leader].images.Image())
+		size, _ := p.inSyncCount()
 		return size == 1
 	})
 	end := p.log().End()

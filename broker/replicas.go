@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,7 +48,12 @@ type replicaManagerConfig struct {
 	// ProducerExpiry is how long a producer without batches is remembered (producer.id.expiration.ms), ProducerCheck how
 	// often that is looked at (producer.id.expiration.check.interval.ms). 0: Kafka's defaults.
 	ProducerExpiry, ProducerCheck time.Duration
-	Log                           *zap.Logger
+	// LagTimeMax is replica.lag.time.max.ms. 0: Kafka's default. Now is the clock for it, monotonic; nil: the system's.
+	LagTimeMax time.Duration
+	Now        func() time.Time
+	// Dial connects to the broker listener of another node.
+	Dial func(ctx context.Context, node ids.NodeID) (net.Conn, error)
+	Log  *zap.Logger
 }
 
 // replicaManager keeps the partitions hosted here in line with the metadata image: it starts, stops and deletes
@@ -76,16 +82,27 @@ type replicaManager struct {
 	electionWake chan struct{} // capacity 1
 	openWake     chan struct{} // capacity 1
 	downPeers    chan ids.NodeID
+	isr          isrChanges
+
+	copies   chan struct{} // a token for each prefix that is being copied
+	stopping context.Context
+	stop     context.CancelFunc // ends waits for other nodes
 }
 
 func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 	cfg.ProducerExpiry = cmp.Or(cfg.ProducerExpiry, defaultProducerExpiry)
 	cfg.ProducerCheck = cmp.Or(cfg.ProducerCheck, defaultProducerCheck)
+	cfg.LagTimeMax = cmp.Or(cfg.LagTimeMax, defaultLagTime)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	m := &replicaManager{
 		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
+		isr: newISRChanges(), copies: make(chan struct{}, copiesAtOnce),
 	}
+	m.stopping, m.stop = context.WithCancel(context.Background())
 	m.elections.pending = map[*partition]ids.Term{}
 	return m
 }
@@ -98,6 +115,9 @@ func (m *replicaManager) run(ctx context.Context) {
 	loops.Go(func() { m.runElections(ctx) })
 	loops.Go(func() { m.runTicks(ctx) })
 	loops.Go(func() { m.runFailOver(ctx) })
+	loops.Go(func() { m.runMembers(ctx) })
+	loops.Go(func() { m.runLosses(ctx) })
+	loops.Go(func() { m.runISR(ctx) })
 	for range openWorkers {
 		loops.Go(func() { m.runOpenings(ctx) })
 	}
@@ -225,6 +245,7 @@ func (m *replicaManager) reconcile(img *controller.Image) {
 				continue
 			}
 			m.applySettings(p, img)
+			p.noteImage()
 			m.follow(p, state)
 		}
 	}

@@ -215,6 +215,7 @@ type recorder struct {
 	progress   map[ids.ReplicaID]ids.RaftIndex
 	truncated  int
 	logStart   ids.Offset
+	heard      ids.Offset
 	onSaved    func(engine.SavedEntry)
 	onCommit   func(ids.RaftIndex)
 	onProgress func(from ids.ReplicaID, index ids.RaftIndex)
@@ -269,6 +270,18 @@ func (r *recorder) Progress(from ids.ReplicaID, index ids.RaftIndex, _ ids.Term)
 	if r.onProgress != nil {
 		r.onProgress(from, index)
 	}
+}
+
+func (r *recorder) HighWatermark(hw ids.Offset) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard = max(r.heard, hw)
+}
+
+func (r *recorder) heardOf() ids.Offset {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard
 }
 
 func (r *recorder) LogStart(o ids.Offset) {

@@ -116,6 +116,9 @@ type Events interface {
 	Committed(index ids.RaftIndex)
 	// Progress is called on the leader of term only: replica from durably holds the log up to index. May repeat.
 	Progress(from ids.ReplicaID, index ids.RaftIndex, term ids.Term)
+	// HighWatermark reports that a leader of this group has told that it exposed the log below hw to consumers. It may repeat, and be ahead of
+	// what is saved or committed here. Not called for what this replica itself showed.
+	HighWatermark(hw ids.Offset)
 	// LogStart reports that a log-start entry was applied: the log begins at offset now.
 	LogStart(offset ids.Offset)
 }

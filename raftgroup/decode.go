@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"math"
 
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/internal/ids"
 )
 
 // messageDecoder reads the frames of one inbound connection. Meta is read into a buffer that is reused. Commands are read into buffers
@@ -14,16 +17,19 @@ import (
 type messageDecoder struct {
 	r    *bufio.Reader
 	meta []byte
-	lens []int // length of each command of the frame, in order
+	// lens are the lengths of all commands of the frame, marks the high watermarks of its messages, in order.
+	lens  []int
+	marks []ids.Offset
 }
 
-// messages reads the rest of a frame of kind frameMessages. The result is owned by the caller.
-func (d *messageDecoder) messages(h frameHeader) ([]raftpb.Message, error) {
+// messages reads the rest of a frame of kind frameMessages. The messages are owned by the caller; the high watermark that came with
+// each, 0 for none, is valid until the next call.
+func (d *messageDecoder) messages(h frameHeader) ([]raftpb.Message, []ids.Offset, error) {
 	meta, err := readGrowing(d.r, d.meta, h.meta)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	reqs, lens, err := decodeMeta(meta, d.lens[:0], h.payload)
+	reqs, lens, marks, err := decodeMeta(meta, d.lens[:0], d.marks[:0], h.payload)
 	if cap(meta) <= pooledMetaBytes {
 		d.meta = meta
 	} else {
@@ -33,20 +39,24 @@ func (d *messageDecoder) messages(h frameHeader) ([]raftpb.Message, error) {
 	if cap(lens)*8 > pooledMetaBytes {
 		d.lens = nil
 	}
+	d.marks = marks[:0]
+	if cap(marks)*8 > pooledMetaBytes {
+		d.marks = nil
+	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range reqs {
 		n := len(reqs[i].Entries)
 		if err := d.commands(reqs[i].Entries, lens[:n]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		lens = lens[n:]
 		if err := checkCommands(&reqs[i]); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return reqs, nil
+	return reqs, marks, nil
 }
 
 // commands reads the commands of one message.
@@ -99,6 +109,16 @@ func (m *metaReader) fixed64() uint64 {
 	return v
 }
 
+// mark reads a high watermark.
+func (m *metaReader) mark() ids.Offset {
+	v := m.uvarint()
+	if v > math.MaxInt64 {
+		m.b, m.ok = nil, false
+		return 0
+	}
+	return ids.Offset(v)
+}
+
 func (m *metaReader) byte() byte {
 	if len(m.b) == 0 {
 		m.ok = false
@@ -109,20 +129,22 @@ func (m *metaReader) byte() byte {
 	return v
 }
 
-// decodeMeta decodes the messages without their commands and appends the commands' lengths to lens. Nothing is allocated that the
+// decodeMeta decodes the messages without their commands and appends the commands' lengths to lens and the messages' high watermarks to
+// marks. Nothing is allocated that the
 // length of the meta does not justify. The sum of the lengths is exactly payload.
-func decodeMeta(meta []byte, lens []int, payload int) ([]raftpb.Message, []int, error) {
+func decodeMeta(meta []byte, lens []int, marks []ids.Offset, payload int) ([]raftpb.Message, []int, []ids.Offset, error) {
 	m := metaReader{b: meta, ok: true}
 	n := m.uvarint()
 	if !m.ok || n == 0 || n > uint64(len(m.b)/minRequestBytes) {
-		return nil, lens, frameErrorf("%d messages in %d bytes", n, len(meta))
+		return nil, lens, marks, frameErrorf("%d messages in %d bytes", n, len(meta))
 	}
 	reqs := make([]raftpb.Message, n)
 	for i := range reqs {
-		entries, err := decodeRequest(&m, &reqs[i])
+		entries, mark, err := decodeRequest(&m, &reqs[i])
 		if err != nil {
-			return nil, lens, err
+			return nil, lens, marks, err
 		}
+		marks = append(marks, mark)
 		if entries == 0 {
 			continue
 		}
@@ -130,37 +152,41 @@ func decodeMeta(meta []byte, lens []int, payload int) ([]raftpb.Message, []int, 
 		for j := range reqs[i].Entries {
 			l := decodeEntryRow(&m, &reqs[i].Entries[j])
 			if !m.ok || l > uint64(payload) || l > maxEntryBytes {
-				return nil, lens, frameErrorf("command of %d bytes, %d left", l, payload)
+				return nil, lens, marks, frameErrorf("command of %d bytes, %d left", l, payload)
 			}
 			payload -= int(l)
 			lens = append(lens, int(l))
 		}
 	}
 	if len(m.b) != 0 || payload != 0 {
-		return nil, lens, frameErrorf("%d bytes of meta and %d of payload too many", len(m.b), payload)
+		return nil, lens, marks, frameErrorf("%d bytes of meta and %d of payload too many", len(m.b), payload)
 	}
-	return reqs, lens, nil
+	return reqs, lens, marks, nil
 }
 
-func decodeRequest(m *metaReader, r *raftpb.Message) (entries uint64, err error) {
+func decodeRequest(m *metaReader, r *raftpb.Message) (entries uint64, mark ids.Offset, err error) {
 	kind := m.uvarint()
 	r.To, r.From, r.ShardID, r.Term = m.uvarint(), m.uvarint(), m.uvarint(), m.uvarint()
 	r.LogTerm, r.LogIndex, r.Commit = m.uvarint(), m.uvarint(), m.uvarint()
 	reject := m.uvarint()
 	r.Hint, r.HintHigh = m.uvarint(), m.uvarint()
+	mark = m.mark()
 	entries = m.uvarint()
 	if !m.ok || kind > uint64(raftpb.LogQuery) || reject > 1 {
-		return 0, frameErrorf("message of type %d", kind)
+		return 0, 0, frameErrorf("message of type %d", kind)
 	}
 	r.Type, r.Reject = raftpb.MessageType(kind), reject == 1
 	if !fromPeers(r.Type) || r.To == 0 || r.From == 0 || r.ShardID == 0 {
-		return 0, frameErrorf("%s from replica %d to %d of shard %d", r.Type, r.From, r.To, r.ShardID)
+		return 0, 0, frameErrorf("%s from replica %d to %d of shard %d", r.Type, r.From, r.To, r.ShardID)
 	}
 	carries := r.Type == raftpb.Replicate || r.Type == raftpb.Propose
 	if entries > 0 && !carries || entries > uint64(len(m.b)/minEntryRowBytes) {
-		return 0, frameErrorf("%s with %d entries", r.Type, entries)
+		return 0, 0, frameErrorf("%s with %d entries", r.Type, entries)
 	}
-	return entries, nil
+	if mark > 0 && !carriesMark(r.Type) {
+		return 0, 0, frameErrorf("%s with a high watermark", r.Type)
+	}
+	return entries, mark, nil
 }
 
 func decodeEntryRow(m *metaReader, e *raftpb.Entry) (cmdLen uint64) {

@@ -9,11 +9,13 @@ import (
 	"net"
 
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/internal/ids"
 )
 
 // Preface opens every connection between nodes. Its first four bytes, read as the size of a Kafka frame, exceed 1 GiB, so that
 // no Kafka request can begin like it; its last byte is the version of the frame format.
-var Preface = [8]byte{'C', 'A', 'I', 'R', 'N', 'R', 'F', '1'}
+var Preface = [8]byte{'C', 'A', 'I', 'R', 'N', 'R', 'F', '2'}
 
 // frameKind is the first byte of a frame.
 type frameKind uint8
@@ -24,6 +26,7 @@ const (
 	frameChunk    frameKind = 3 // one chunk of a snapshot, with the start point of the receiver's log
 	framePing     frameKind = 4
 	framePong     frameKind = 5
+	frameMarks    frameKind = 6 // high watermarks alone
 )
 
 // A frame is: kind (1), zero (3), length of meta (4, BE), length of payload (4, BE), meta, payload.
@@ -35,12 +38,13 @@ const (
 	maxEntryBytes   = 96 << 20
 	maxChunkBytes   = 8 << 20
 	maxHelloBytes   = 64
+	maxMarkBytes    = 256 << 10
 
 	payloadRunBytes  = 1 << 20 // consecutive commands of one message share a buffer up to this size
 	firstReadBytes   = 2 << 20 // a longer item grows as its bytes arrive
 	inlineCmdBytes   = 2 << 10 // shorter commands are gathered into one buffer: cheaper than an element of writev each
 	pooledMetaBytes  = 256 << 10
-	minRequestBytes  = 12 // encoded size of a request without entries
+	minRequestBytes  = 13 // encoded size of a request without entries
 	minEntryRowBytes = 22 // encoded size of an entry without its command
 )
 
@@ -82,6 +86,8 @@ func readFrameHeader(r *bufio.Reader) (frameHeader, error) {
 		ok = meta == 0 && payload > 0 && payload <= maxChunkBytes
 	case framePing, framePong:
 		ok = meta == 0 && payload == 0
+	case frameMarks:
+		ok = meta > 0 && meta <= maxMarkBytes && payload == 0
 	}
 	if !ok {
 		return h, frameErrorf("kind %d with %d bytes of meta and %d of payload", h.kind, meta, payload)
@@ -123,15 +129,20 @@ type messageEncoder struct {
 	bufs   net.Buffers
 }
 
-// encode returns the frame as buffers that alias the messages' commands; valid until the next call.
-func (e *messageEncoder) encode(reqs []raftpb.Message) net.Buffers {
+// encode returns the frame as buffers that alias the messages' commands; valid until the next call. marks are the high watermarks that
+// travel with the messages, one for each; nil: none does.
+func (e *messageEncoder) encode(reqs []raftpb.Message, marks []ids.Offset) net.Buffers {
 	m := append(e.meta[:0], make([]byte, frameHeaderLen)...)
 	e.inline = e.inline[:0]
 	e.bufs = append(e.bufs[:0], nil)
 	m = binary.AppendUvarint(m, uint64(len(reqs)))
 	run, payload := 0, 0
 	for i := range reqs {
-		m = appendRequest(m, &reqs[i])
+		mark := ids.Offset(0)
+		if marks != nil {
+			mark = marks[i]
+		}
+		m = appendRequest(m, &reqs[i], mark)
 		for j := range reqs[i].Entries {
 			ent := &reqs[i].Entries[j]
 			m = appendEntryRow(m, ent)
@@ -166,12 +177,12 @@ func (e *messageEncoder) release() {
 	}
 }
 
-func appendRequest(m []byte, r *raftpb.Message) []byte {
+func appendRequest(m []byte, r *raftpb.Message, mark ids.Offset) []byte {
 	reject := uint64(0)
 	if r.Reject {
 		reject = 1
 	}
-	for _, v := range [...]uint64{uint64(r.Type), r.To, r.From, r.ShardID, r.Term, r.LogTerm, r.LogIndex, r.Commit, reject, r.Hint, r.HintHigh, uint64(len(r.Entries))} {
+	for _, v := range [...]uint64{uint64(r.Type), r.To, r.From, r.ShardID, r.Term, r.LogTerm, r.LogIndex, r.Commit, reject, r.Hint, r.HintHigh, uint64(mark), uint64(len(r.Entries))} {
 		m = binary.AppendUvarint(m, v)
 	}
 	return m

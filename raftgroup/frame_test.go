@@ -8,10 +8,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"cairn/internal/ids"
 )
 
 func flatten(b net.Buffers) []byte {
@@ -24,13 +27,20 @@ func flatten(b net.Buffers) []byte {
 
 func decodeFrame(t testing.TB, frame []byte) ([]raftpb.Message, error) {
 	t.Helper()
+	msgs, _, err := decodeMarked(t, frame)
+	return msgs, err
+}
+
+// decodeMarked also returns the high watermarks that came with the messages.
+func decodeMarked(t testing.TB, frame []byte) ([]raftpb.Message, []ids.Offset, error) {
+	t.Helper()
 	r := bufio.NewReader(bytes.NewReader(frame))
 	h, err := readFrameHeader(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if h.kind != frameMessages {
-		return nil, errFrame
+		return nil, nil, errFrame
 	}
 	dec := messageDecoder{r: r}
 	return dec.messages(h)
@@ -58,16 +68,19 @@ func sampleMessages() []raftpb.Message {
 	}
 }
 
+// sampleMarks are high watermarks for sampleMessages.
+var sampleMarks = []ids.Offset{1<<63 - 1, 300, 0}
+
 func TestMessagesRoundTrip(t *testing.T) {
 	want := sampleMessages()
 	var enc messageEncoder
 	for range 3 { // buffers are reused
-		got, err := decodeFrame(t, flatten(enc.encode(want)))
+		got, marks, err := decodeMarked(t, flatten(enc.encode(want, sampleMarks)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("decoded %+v", got)
+		if !reflect.DeepEqual(got, want) || !slices.Equal(marks, sampleMarks) {
+			t.Fatalf("decoded %+v with high watermarks %v", got, marks)
 		}
 		enc.release()
 	}
@@ -77,7 +90,7 @@ func TestLongCommandsAreNotCopiedByTheEncoder(t *testing.T) {
 	msgs := sampleMessages()
 	var enc messageEncoder
 	found := 0
-	for _, b := range enc.encode(msgs) {
+	for _, b := range enc.encode(msgs, nil) {
 		for _, e := range msgs[1].Entries {
 			if len(e.Cmd) >= inlineCmdBytes && &b[0] == &e.Cmd[0] {
 				found++
@@ -95,7 +108,7 @@ func TestCommandsOfDifferentMessagesDoNotShareMemory(t *testing.T) {
 		{Type: raftpb.Replicate, To: 2, From: 1, ShardID: 6, Term: 7, LogIndex: 9, Entries: []raftpb.Entry{entry(10, 700<<10), entry(11, 700<<10)}},
 	}
 	var enc messageEncoder
-	got, err := decodeFrame(t, flatten(enc.encode(msgs)))
+	got, err := decodeFrame(t, flatten(enc.encode(msgs, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,13 +124,13 @@ func TestCommandsOfDifferentMessagesDoNotShareMemory(t *testing.T) {
 
 func TestHostileFrames(t *testing.T) {
 	var enc messageEncoder
-	good := flatten(enc.encode(sampleMessages()))
+	good := flatten(enc.encode(sampleMessages(), sampleMarks))
 	for cut := 1; cut < len(good); cut += 1 + len(good)/300 {
 		if _, err := decodeFrame(t, good[:cut]); err == nil || err == io.EOF {
 			t.Fatalf("frame cut at %d of %d: %v", cut, len(good), err)
 		}
 	}
-	one := func(m raftpb.Message) []byte { return flatten(enc.encode([]raftpb.Message{m})) }
+	one := func(m raftpb.Message) []byte { return flatten(enc.encode([]raftpb.Message{m}, nil)) }
 	bad := map[string][]byte{
 		"unknown kind":         appendFrameHeader(nil, frameHeader{kind: 9, meta: 1}),
 		"huge meta":            appendFrameHeader(nil, frameHeader{kind: frameMessages, meta: maxMetaBytes + 1}),
@@ -131,6 +144,10 @@ func TestHostileFrames(t *testing.T) {
 		"no receiver":          one(raftpb.Message{Type: raftpb.Heartbeat, From: 2, ShardID: 3}),
 		"no sender":            one(raftpb.Message{Type: raftpb.Heartbeat, To: 2, ShardID: 3}),
 		"entries of an answer": one(raftpb.Message{Type: raftpb.ReplicateResp, To: 1, From: 2, ShardID: 3, Entries: []raftpb.Entry{entry(1, 5)}}),
+		"mark of an answer":    flatten(enc.encode([]raftpb.Message{{Type: raftpb.ReplicateResp, To: 1, From: 2, ShardID: 3}}, []ids.Offset{1})),
+		"mark below 0":         flatten(enc.encode([]raftpb.Message{{Type: raftpb.Heartbeat, To: 1, From: 2, ShardID: 3}}, []ids.Offset{-1})),
+		"marks with payload":   appendFrameHeader(nil, frameHeader{kind: frameMarks, meta: 5, payload: 1}),
+		"too many marks":       appendFrameHeader(nil, frameHeader{kind: frameMarks, meta: maxMarkBytes + 1}),
 		"gap":                  one(raftpb.Message{Type: raftpb.Replicate, To: 1, From: 2, ShardID: 3, Entries: []raftpb.Entry{entry(2, 5)}}),
 		"encoded, no payload":  one(raftpb.Message{Type: raftpb.Replicate, To: 1, From: 2, ShardID: 3, Entries: []raftpb.Entry{entry(1, 0)}}),
 		"compressed":           one(raftpb.Message{Type: raftpb.Replicate, To: 1, From: 2, ShardID: 3, Entries: []raftpb.Entry{{Index: 1, Type: raftpb.EncodedEntry, Cmd: []byte{2, 1}}}}),
@@ -241,20 +258,75 @@ func FuzzFrame(f *testing.F) {
 	var enc messageEncoder
 	msgs := sampleMessages()
 	msgs[1].Entries = msgs[1].Entries[:2]
-	f.Add(flatten(enc.encode(msgs)))
+	f.Add(flatten(enc.encode(msgs, nil)))
 	f.Add(appendHello(nil, hello{from: 1, to: 2, purpose: purposeMessages}))
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		got, err := decodeFrame(t, frame)
+		got, marks, err := decodeMarked(t, frame)
 		if err != nil {
 			return
 		}
 		var enc messageEncoder
-		again, err := decodeFrame(t, flatten(enc.encode(got)))
+		again, marksAgain, err := decodeMarked(t, flatten(enc.encode(got, marks)))
 		if err != nil {
 			t.Fatalf("re-encoded frame: %v", err)
 		}
-		if !reflect.DeepEqual(got, again) {
-			t.Fatalf("%+v became %+v", got, again)
+		if !reflect.DeepEqual(got, again) || !slices.Equal(marks, marksAgain) {
+			t.Fatalf("%+v %v became %+v %v", got, marks, again, marksAgain)
+		}
+	})
+}
+
+func TestMarksRoundTrip(t *testing.T) {
+	want := []watermark{{1, 2, 3, 4}, {1 << 40, 1 << 20, 1<<20 + 1, 1<<63 - 1}}
+	frame := appendMarks(nil, want)
+	r := bufio.NewReader(bytes.NewReader(frame))
+	h, err := readFrameHeader(r)
+	if err != nil || h.kind != frameMarks {
+		t.Fatalf("%+v %v", h, err)
+	}
+	dec := messageDecoder{r: r}
+	if got, err := dec.watermarks(h); err != nil || !slices.Equal(got, want) {
+		t.Fatalf("%v %v", got, err)
+	}
+	meta := frame[frameHeaderLen:]
+	for i := range meta {
+		if _, err := decodeMarks(meta[:i]); !errors.Is(err, errFrame) {
+			t.Fatalf("cut at %d of %d: %v", i, len(meta), err)
+		}
+	}
+	for name, bad := range map[string][]byte{
+		"none":           {0},
+		"too many":       {0xff, 0xff, 3, 1, 1, 1, 1},
+		"no shard":       {1, 0, 1, 1, 1},
+		"no receiver":    {1, 1, 0, 1, 1},
+		"no sender":      {1, 1, 1, 0, 1},
+		"no watermark":   {1, 1, 1, 1, 0},
+		"something left": {1, 1, 1, 1, 1, 1},
+		"below 0":        {1, 1, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+	} {
+		if _, err := decodeMarks(bad); !errors.Is(err, errFrame) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAFullFrameOfMarksIsWithinItsBound(t *testing.T) {
+	full := slices.Repeat([]watermark{{1<<63 - 1, 1<<63 - 1, 1<<63 - 1, 1<<63 - 1}}, marksPerFrame)
+	if n := len(appendMarks(nil, full)) - frameHeaderLen; n > maxMarkBytes {
+		t.Fatalf("%d bytes, bound %d", n, maxMarkBytes)
+	}
+}
+
+func FuzzMarks(f *testing.F) {
+	f.Add(appendMarks(nil, []watermark{{1, 2, 3, 4}})[frameHeaderLen:])
+	f.Fuzz(func(t *testing.T, meta []byte) {
+		got, err := decodeMarks(meta)
+		if err != nil {
+			return
+		}
+		again, err := decodeMarks(appendMarks(nil, got)[frameHeaderLen:])
+		if err != nil || !slices.Equal(got, again) {
+			t.Fatalf("%v became %v, %v", got, again, err)
 		}
 	})
 }
@@ -290,7 +362,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.SetBytes(1 << 20)
 	b.ReportAllocs()
 	for b.Loop() {
-		enc.encode(reqs)
+		enc.encode(reqs, nil)
 		enc.release()
 	}
 }
@@ -301,7 +373,7 @@ func BenchmarkDecode(b *testing.B) {
 		m.Entries = append(m.Entries, entry(i+1, 64<<10))
 	}
 	var enc messageEncoder
-	frame := flatten(enc.encode([]raftpb.Message{m}))
+	frame := flatten(enc.encode([]raftpb.Message{m}, nil))
 	b.SetBytes(1 << 20)
 	b.ReportAllocs()
 	src := bytes.NewReader(nil)
@@ -314,7 +386,7 @@ func BenchmarkDecode(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := dec.messages(h); err != nil {
+		if _, _, err := dec.messages(h); err != nil {
 			b.Fatal(err)
 		}
 	}

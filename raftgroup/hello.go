@@ -20,7 +20,7 @@ const (
 	purposeWatch    purpose = 3
 )
 
-const formatVersion = 1
+const formatVersion = 2
 
 // hello is exchanged at the start of a connection, the same frame in both directions. An answer proves that the process at the other
 // end runs: the kernel of a frozen one still accepts connections.

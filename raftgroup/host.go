@@ -24,6 +24,7 @@ type Host struct {
 	watch     *peerWatch
 	elections *elections
 	compactor *compactor
+	marks     *watermarks
 	budget    *budget // bytes in flight over all groups
 
 	mu       sync.RWMutex
@@ -46,6 +47,7 @@ func NewHost(cfg Config) (*Host, error) {
 	h.watch = newPeerWatch(h)
 	h.elections = newElections(h)
 	h.compactor = newCompactor(h)
+	h.marks = newWatermarks(h)
 	nh, err := dragonboat.NewNodeHost(h.nodeHostConfig())
 	if err != nil {
 		return nil, fmt.Errorf("raftgroup: start: %w", err)
@@ -89,6 +91,7 @@ func (h *Host) Close() error {
 	h.elections.close()
 	h.compactor.close()
 	h.transport.shut()
+	h.marks.close()
 	h.nh.Close() // panics on a failure of the LogDB's close, which ours has not
 	for _, lr := range h.localReplicas() {
 		lr.markUnloaded()

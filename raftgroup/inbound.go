@@ -55,11 +55,17 @@ func (t *transport) serve(c net.Conn, r *bufio.Reader, peer hello) error {
 		}
 		switch {
 		case h.kind == frameMessages && peer.purpose == purposeMessages:
-			reqs, err := dec.messages(h)
+			reqs, marks, err := dec.messages(h)
 			if err != nil {
 				return err
 			}
-			t.receive(reqs, peer.from)
+			t.receive(reqs, marks, peer.from)
+		case h.kind == frameMarks && peer.purpose == purposeMessages:
+			told, err := dec.watermarks(h)
+			if err != nil {
+				return err
+			}
+			t.h.hearAll(told)
 		case h.kind == frameChunk && peer.purpose == purposeSnapshot:
 			b, err := readPayload(r, h)
 			if err != nil {
@@ -80,8 +86,8 @@ func (t *transport) serve(c net.Conn, r *bufio.Reader, peer hello) error {
 }
 
 // receive shows the messages to their replicas and hands them to dragonboat.
-func (t *transport) receive(reqs []raftpb.Message, from ids.NodeID) {
-	reqs = t.h.inbound(reqs)
+func (t *transport) receive(reqs []raftpb.Message, marks []ids.Offset, from ids.NodeID) {
+	reqs = t.h.inbound(reqs, marks)
 	if len(reqs) == 0 {
 		return
 	}

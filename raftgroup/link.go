@@ -91,6 +91,8 @@ type messageConn struct {
 	t    *transport
 	link *link
 	enc  messageEncoder
+	// marks are the high watermarks that travel with the messages of the batch in hand.
+	marks []ids.Offset
 
 	c       net.Conn // nil: none
 	process uint64   // of the peer at the other end
@@ -102,27 +104,34 @@ var errNoWay = errors.New("raftgroup: peer can't be reached")
 
 // SendMessageBatch implements raftio.IConnection.
 func (m *messageConn) SendMessageBatch(b raftpb.MessageBatch) error {
-	reqs := m.t.h.outbound(b.Requests)
-	for len(reqs) > 0 {
-		fresh, err := m.connect()
-		if err != nil {
-			break
-		}
-		err = m.t.write(m.c, m.enc.encode(reqs))
+	var reqs []raftpb.Message
+	reqs, m.marks = m.t.h.outbound(m.link.node, b.Requests, m.marks[:0])
+	if len(reqs) > 0 {
+		m.send(func() net.Buffers { return m.enc.encode(reqs, m.marks) })
 		m.enc.release()
-		if err == nil {
-			break
-		}
-		m.disconnect()
-		if fresh || isTimeout(err) { // else it broke while idle: once more
-			m.link.failed()
-			break
-		}
 	}
 	if m.t.ctx.Err() != nil {
 		return ErrClosed
 	}
 	return nil
+}
+
+// send writes a frame, or drops it when there is no way to the peer. frame is called again for another attempt, as buffers are consumed.
+func (m *messageConn) send(frame func() net.Buffers) {
+	for {
+		fresh, err := m.connect()
+		if err != nil {
+			return
+		}
+		if err = m.t.write(m.c, frame()); err == nil {
+			return
+		}
+		m.disconnect()
+		if fresh || isTimeout(err) { // else it broke while idle: once more
+			m.link.failed()
+			return
+		}
+	}
 }
 
 // connect makes sure that there is a connection; fresh says that it is new.

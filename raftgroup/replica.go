@@ -24,6 +24,9 @@ type localReplica struct {
 
 	voters map[ids.ReplicaID]ids.NodeID // as configured at the start
 
+	// hw is the high watermark that this replica tells the others while it leads. It never falls.
+	hw atomic.Int64
+
 	mu    sync.Mutex
 	peers map[ids.ReplicaID]*peerState // guarded by mu
 }
@@ -38,7 +41,9 @@ type peerState struct {
 	sent       ids.RaftIndex // last index of the latest Replicate that was sent
 	acked      ids.RaftIndex // durable position of the member, as answered in term ackedTerm
 	ackedTerm  ids.Term
-	heldCommit bool // the commit of a Replicate was lowered: the member is to hear of it as soon as it has answered
+	node       ids.NodeID // where it was sent to; NoNode: nowhere yet
+	told       ids.Offset // the high watermark that went with the latest message
+	heldCommit bool       // the commit of a Replicate was lowered: the member is to hear of it as soon as it has answered
 }
 
 func newLocalReplica(shard ids.ShardID, self ids.ReplicaID, voters map[ids.ReplicaID]ids.NodeID, changed func(ids.ReplicaID, ids.Term)) *localReplica {
@@ -88,7 +93,7 @@ func (lr *localReplica) answeredIn(term ids.Term) map[ids.ReplicaID]ids.RaftInde
 func (lr *localReplica) peerLocked(r ids.ReplicaID) *peerState {
 	p := lr.peers[r]
 	if p == nil {
-		p = &peerState{}
+		p = &peerState{node: ids.NoNode}
 		lr.peers[r] = p
 	}
 	return p
@@ -115,21 +120,25 @@ func (lr *localReplica) observeAnswer(m *raftpb.Message, durable ids.RaftIndex) 
 }
 
 // observeSend looks at a message that leaves, and lowers its commit index to the last entry that is saved here: a single voter commits
-// before it saves, and a member told of such a commit would keep an entry that a crash of the voter takes back.
-func (lr *localReplica) observeSend(m *raftpb.Message, durable ids.RaftIndex) {
+// before it saves, and a member told of such a commit would keep an entry that a crash of the voter takes back. It returns the high
+// watermark that goes with the message.
+func (lr *localReplica) observeSend(node ids.NodeID, m *raftpb.Message, durable ids.RaftIndex) (mark ids.Offset) {
 	held := m.Commit > uint64(durable)
 	if held {
 		m.Commit = uint64(durable)
 	}
-	if m.Type != raftpb.Replicate {
-		return
+	if lr.group != nil {
+		mark = ids.Offset(lr.hw.Load())
 	}
-	last := m.LogIndex + uint64(len(m.Entries))
 	lr.mu.Lock()
+	defer lr.mu.Unlock()
 	p := lr.peerLocked(ids.ReplicaID(m.To))
-	p.sent = ids.RaftIndex(last)
-	p.heldCommit = p.heldCommit || held
-	lr.mu.Unlock()
+	p.node, p.told = node, mark
+	if m.Type == raftpb.Replicate {
+		p.sent = ids.RaftIndex(m.LogIndex + uint64(len(m.Entries)))
+		p.heldCommit = p.heldCommit || held
+	}
+	return mark
 }
 
 // mustCarryPayload stops the process before an entry whose payload was left out (as the engine does at a restart) reaches a member.
@@ -141,11 +150,12 @@ func mustCarryPayload(m *raftpb.Message) {
 	}
 }
 
-// outbound prepares messages for the wire, in place; what it drops is left out of the result.
-func (h *Host) outbound(reqs []raftpb.Message) []raftpb.Message {
+// outbound prepares messages to a node for the wire, in place; what it drops is left out of the result. The high watermarks that go
+// with them are appended to marks.
+func (h *Host) outbound(node ids.NodeID, reqs []raftpb.Message, marks []ids.Offset) ([]raftpb.Message, []ids.Offset) {
 	kept := reqs[:0]
 	for i := range reqs {
-		m := &reqs[i]
+		m, mark := &reqs[i], ids.Offset(0)
 		if lr := h.replica(ids.ShardID(m.ShardID)); lr != nil {
 			switch m.Type {
 			case raftpb.Propose:
@@ -156,12 +166,12 @@ func (h *Host) outbound(reqs []raftpb.Message) []raftpb.Message {
 				if lr.group != nil {
 					mustCarryPayload(m)
 				}
-				lr.observeSend(m, h.cfg.Engine.DurableIndex(lr.shard))
+				mark = lr.observeSend(node, m, h.cfg.Engine.DurableIndex(lr.shard))
 			}
 		}
-		kept = append(kept, *m)
+		kept, marks = append(kept, *m), append(marks, mark)
 	}
-	return kept
+	return kept, marks
 }
 
 func forwardsData(m *raftpb.Message) bool {
@@ -173,14 +183,17 @@ func forwardsData(m *raftpb.Message) bool {
 	return true
 }
 
-// inbound shows received messages to their replicas and adds the heartbeat answers that make dragonboat go on at once: to a member far
+// inbound shows received messages, and the high watermarks that came with them, to their replicas and adds the heartbeat answers that make dragonboat go on at once: to a member far
 // behind it would send one piece of the log per heartbeat, and a commit that was held back it would repeat with the next one.
-func (h *Host) inbound(reqs []raftpb.Message) []raftpb.Message {
+func (h *Host) inbound(reqs []raftpb.Message, marks []ids.Offset) []raftpb.Message {
 	out := reqs
 	copied := false
 	for i := range reqs {
 		m := &reqs[i]
 		drop, before, after := h.observe(m)
+		if !drop && marks[i] > 0 {
+			h.hear(watermark{ids.ShardID(m.ShardID), ids.ReplicaID(m.To), ids.ReplicaID(m.From), marks[i]})
+		}
 		if !copied && !drop && !before && !after {
 			continue
 		}

@@ -31,7 +31,7 @@ func TestCommitIsLoweredToTheSendersOwnSave(t *testing.T) {
 		"heartbeat not saved": {raftpb.Message{Type: raftpb.Heartbeat, To: 2, Commit: 10}, 9, 9, false},
 	} {
 		lr, _ := leadingReplica(3)
-		lr.observeSend(&tc.m, tc.durable)
+		lr.observeSend(2, &tc.m, tc.durable)
 		if tc.m.Commit != tc.want {
 			t.Errorf("%s: commit %d leaves, want %d", name, tc.m.Commit, tc.want)
 		}
@@ -48,7 +48,7 @@ func TestCommitIsLoweredToTheSendersOwnSave(t *testing.T) {
 func TestAFollowerFarBehindIsSentTheNextPieceAtOnce(t *testing.T) {
 	lr, rec := leadingReplica(3)
 	send := func(prev, n uint64) {
-		lr.observeSend(&raftpb.Message{Type: raftpb.Replicate, To: 2, LogIndex: prev, Entries: make([]raftpb.Entry, n)}, 100)
+		lr.observeSend(2, &raftpb.Message{Type: raftpb.Replicate, To: 2, LogIndex: prev, Entries: make([]raftpb.Entry, n)}, 100)
 	}
 	answer := func(index uint64) bool {
 		_, after := lr.observeAnswer(&raftpb.Message{From: 2, To: 1, Term: 3, LogIndex: index}, 100)

@@ -55,7 +55,7 @@ func TestStrangersAndGarbageDoNotDisturbANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	var enc messageEncoder
-	stray := flatten(enc.encode([]raftpb.Message{{Type: raftpb.Replicate, To: 77, From: 5, ShardID: uint64(m.Shard()), Term: 99, LogIndex: 3}}))
+	stray := flatten(enc.encode([]raftpb.Message{{Type: raftpb.Replicate, To: 77, From: 5, ShardID: uint64(m.Shard()), Term: 99, LogIndex: 3}}, nil))
 	hi := func(h hello) []byte { return appendHello(nil, h) }
 	good := len(hi(hello{from: 1, to: 2, purpose: purposeMessages, process: 1}))
 	for name, tc := range map[string]struct {

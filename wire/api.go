@@ -116,6 +116,7 @@ func kafkaAPIs() []API {
 		{kmsg.AlterPartitionAssignments, 0, 1, both},
 		{kmsg.ListPartitionReassignments, 0, 0, both},
 		{kmsg.DescribeCluster, 0, 2, both},
+		{kmsg.AlterPartition, 2, 3, internal},
 		{kmsg.BrokerRegistration, 0, 4, internal},
 		{kmsg.BrokerHeartbeat, 0, 2, internal},
 		{kmsg.AllocateProducerIDs, 0, 0, internal},

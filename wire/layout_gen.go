@@ -245,6 +245,28 @@ var requestLayouts = map[int16]requestLayout{
 		}},
 		{op: opTags, max: 32767},
 	}}, // ListPartitionReassignments
+	56: {0, []layout{
+		{op: opFixed, max: 32767, size: 12},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.AlterPartitionRequestTopic](), fields: []layout{
+			{op: opString, max: 1},
+			{op: opFixed, min: 2, max: 32767, size: 16},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.AlterPartitionRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 8},
+				{op: opArray, max: 2, size: sizeOf[int32](), fields: []layout{
+					{op: opFixed, max: 32767, size: 4},
+				}},
+				{op: opArray, min: 3, max: 32767, size: sizeOf[kmsg.AlterPartitionRequestTopicPartitionNewEpochISR](), fields: []layout{
+					{op: opFixed, max: 32767, size: 12},
+					{op: opTags, max: 32767},
+				}},
+				{op: opFixed, min: 1, max: 32767, size: 1},
+				{op: opFixed, max: 32767, size: 4},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // AlterPartition
 	60: {0, []layout{
 		{op: opFixed, max: 32767, size: 1},
 		{op: opFixed, min: 1, max: 32767, size: 1},

@@ -129,6 +129,7 @@ type Client struct {
 	failed       chan struct{} // closed with failure
 
 	leaders   leaderQueue
+	changes   changeQueue
 	producers producerIDs
 }
 
@@ -150,7 +151,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		slow: newChannel("elections", cfg),
 		base: time.Now(), beat: make(chan struct{}, 1), wantFence: true,
 		changed: make(chan struct{}), failed: make(chan struct{}),
-		leaders: newLeaderQueue(), producers: newProducerIDs(),
+		leaders: newLeaderQueue(), changes: newChangeQueue(), producers: newProducerIDs(),
 	}, nil
 }
 
@@ -218,7 +219,7 @@ func (c *Client) Registration() Registration {
 	return c.registration
 }
 
-// Start starts heartbeats and leader registrations, once, after Register.
+// Start starts heartbeats, leader registrations and ISR changes, once, after Register.
 func (c *Client) Start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,6 +229,7 @@ func (c *Client) Start() {
 	c.started = true
 	c.done.Go(c.heartbeats)
 	c.done.Go(c.runLeaders)
+	c.done.Go(c.runChanges)
 }
 
 // Close ends all that is under way and waits for it. Pending leader registrations end with ErrClosed.
@@ -241,6 +243,7 @@ func (c *Client) Close() {
 	c.done.Wait()
 	c.producers.wait()
 	c.leaders.fail(ErrClosed)
+	c.changes.fail(ErrClosed)
 }
 
 // Failed is closed when the controller has rejected this process (Err tells why): it must stop.

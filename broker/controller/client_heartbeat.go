@@ -14,9 +14,10 @@ import (
 // Lease reports whether the broker may do client work: it is unfenced, as far as it knows, and the last heartbeat that
 // was answered was sent less than the session timeout ago, by the monotonic clock. The controller counts from the arrival
 // of that heartbeat or later, so a broker whose session is over refuses work before another takes its place.
-func (c *Client) Lease() bool {
-	return int64(time.Since(c.base)) < c.lease.Load()
-}
+func (c *Client) Lease() bool { return c.LeaseLeft() > 0 }
+
+// LeaseLeft is for how long Lease still holds if no other heartbeat is answered; 0 or less: it does not hold.
+func (c *Client) LeaseLeft() time.Duration { return time.Duration(c.lease.Load()) - time.Since(c.base) }
 
 // Unfence asks the controller to unfence the broker, which it does when the metadata replica here has reached the
 // registration, and waits until it has.

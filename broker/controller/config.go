@@ -41,6 +41,8 @@ type Config struct {
 	// ElectionGrace, TransferTimeout and ImbalancePercent: see Facts.
 	ElectionGrace, TransferTimeout time.Duration
 	ImbalancePercent               int
+	// RebalanceInterval is how often preferred leaders are restored; 0: never.
+	RebalanceInterval time.Duration
 	// AskEnds asks a live broker how far its replicas of the partitions reach; it waits no longer than ctx. nil: heartbeats
 	// alone tell.
 	AskEnds func(ctx context.Context, b *Broker, partitions []ids.PartitionID) ([]PartitionEnd, error)

@@ -44,8 +44,12 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 		return cc.heartbeat(ctx, r)
 	case *kmsg.AllocateProducerIDsRequest:
 		return cc.c.allocateProducerIDs(ctx, r)
+	case *kmsg.AlterPartitionRequest:
+		return cc.c.alterPartitions(ctx, r)
 	case *RegisterLeadersRequest:
 		return cc.c.registerLeaders(ctx, r)
+	case *ReplicaCommandRequest:
+		return cc.c.replicaCommand(ctx, r)
 	case *kmsg.CreateTopicsRequest:
 		return cc.c.createTopics(ctx, r)
 	case *kmsg.DeleteTopicsRequest:
@@ -72,9 +76,9 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 // Handles reports whether Conn.Handle takes requests of that key.
 func Handles(key int16) bool {
 	switch kmsg.Key(key) {
-	case kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.CreateTopics, kmsg.DeleteTopics,
+	case kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.AlterPartition, kmsg.CreateTopics, kmsg.DeleteTopics,
 		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, kmsg.ElectLeaders, kmsg.AlterPartitionAssignments,
-		kmsg.ListPartitionReassignments, kmsg.Key(private.ElectionsKey), registerLeadersKey:
+		kmsg.ListPartitionReassignments, kmsg.Key(private.ElectionsKey), registerLeadersKey, replicaCommandKey:
 		return true
 	}
 	return false

@@ -81,6 +81,7 @@ func (c *Controller) Start(group Group) {
 		group.Campaign()
 	}
 	c.done.Go(func() { c.run(ctx) })
+	c.done.Go(func() { c.runActions(ctx) })
 }
 
 // Close ends the controller's goroutine and waits for it. Requests are answered NOT_CONTROLLER from now on.

@@ -226,7 +226,11 @@ func saysNotController(resp kmsg.Response) bool {
 		return r.ErrorCode == kerr.NotController.Code
 	case *kmsg.AllocateProducerIDsResponse:
 		return r.ErrorCode == kerr.NotController.Code
+	case *kmsg.AlterPartitionResponse:
+		return r.ErrorCode == kerr.NotController.Code
 	case *RegisterLeadersResponse:
+		return r.Code == kerr.NotController.Code
+	case *ReplicaCommandResponse:
 		return r.Code == kerr.NotController.Code
 	case *kmsg.CreateTopicsResponse:
 		return anyNotController(r.Topics, func(t kmsg.CreateTopicsResponseTopic) int16 { return t.ErrorCode })
