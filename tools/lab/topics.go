@@ -118,7 +118,8 @@ func (w *world) createTopic(ctx context.Context, topic string, minISR int, assig
 	}
 	config := kmsg.NewCreateTopicsRequestTopicConfig()
 	config.Name, config.Value = "min.insync.replicas", kmsg.StringPtr(strconv.Itoa(minISR))
-	t.Configs, req.Topics = append(t.Configs, config), append(req.Topics, t)
+	t.Configs = append(t.Configs, config)
+	req.Topics = append(req.Topics, t) // a copy of t
 	resp, err := ask[*kmsg.CreateTopicsResponse](ctx, w.addresses()[0], req, 2*callLimit)
 	if err != nil {
 		return "", err
