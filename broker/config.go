@@ -15,6 +15,7 @@ import (
 	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/internal/properties"
+	"cairn/raftgroup"
 
 	"go.uber.org/zap"
 )
@@ -70,9 +71,17 @@ type Config struct {
 	ProducerExpiry time.Duration // producer.id.expiration.ms
 	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
 
+	// RebalanceInterval is how often the controller restores preferred leaders; 0: never.
+	RebalanceInterval time.Duration
+	// QuarantineBytes and QuarantineAge limit what is kept in quarantine; negative: nothing does.
+	QuarantineBytes int64
+	QuarantineAge   time.Duration
+
 	MetricsListener string // host:port, "" for none
 	Profiles        bool
 
+	// faults is for tests.
+	faults raftgroup.Faults
 	// values are the properties that were given, raw, by name.
 	values map[string]string
 }
@@ -179,6 +188,10 @@ func NewConfig(values map[string]string) (*Config, error) {
 		ProducerExpiry: v.millis("producer.id.expiration.ms"),
 		ProducerCheck:  v.millis("producer.id.expiration.check.interval.ms"),
 
+		RebalanceInterval: v.rebalanceInterval(),
+		QuarantineBytes:   v.number("log.quarantine.bytes"),
+		QuarantineAge:     v.millis("log.quarantine.ms"),
+
 		MetricsListener: v.text("metrics.listener"),
 		Profiles:        v.flag("metrics.profiles.enable"),
 		values:          values,
@@ -231,6 +244,15 @@ func (v valueReader) number(name string) int64 {
 func (v valueReader) millis(name string) time.Duration {
 	const most = int64(time.Duration(1<<63-1) / time.Millisecond)
 	return time.Duration(min(v.number(name), most)) * time.Millisecond
+}
+
+// rebalanceInterval is 0 where preferred leaders are not to be restored.
+func (v valueReader) rebalanceInterval() time.Duration {
+	if !v.flag("auto.leader.rebalance.enable") {
+		return 0
+	}
+	const most = int64(time.Duration(1<<63-1) / time.Second)
+	return time.Duration(min(v.number("leader.imbalance.check.interval.seconds"), most)) * time.Second
 }
 
 func (v valueReader) flag(name string) bool { return strings.EqualFold(v.text(name), "true") }

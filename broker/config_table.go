@@ -206,6 +206,14 @@ var propertyTable = []property{
 	{Name: "log.message.timestamp.before.max.ms", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.message.timestamp.type", Type: typeString, Default: "CreateTime", Limits: "CreateTime|LogAppendTime", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.preallocate", Type: typeBool, Default: "false", Mode: clusterWide, Effect: topicDefault},
+	{
+		Name: "log.quarantine.bytes", Type: typeLong, Default: "-1", Limits: "-1..",
+		Doc: "How many bytes of batches this broker keeps that replicas had to give up; the oldest go first. -1: all. Cairn's own.",
+	},
+	{
+		Name: "log.quarantine.ms", Type: typeLong, Default: "-1", Limits: "-1..",
+		Doc: "How long this broker keeps batches that replicas had to give up. -1: for ever. Cairn's own.",
+	},
 	{Name: "log.retention.bytes", Type: typeLong, Default: "-1", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.retention.check.interval.ms", Type: typeLong, Default: "300000", Limits: "1..", Effect: noEffect, Doc: noCleaner},
 	{Name: "log.retention.hours", Type: typeInt, Default: "168", Effect: topicDefault},

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cairn/broker/controller"
+	"cairn/internal/ids"
 	"cairn/wire/private"
 
 	"go.uber.org/zap"
@@ -25,7 +26,7 @@ func shownLoss(l controller.Loss) private.Loss {
 	return private.Loss{
 		Topic: l.Topic, TopicID: l.TopicID.String(), Partition: l.Partition,
 		LostRange: private.LostRange{LeaderEpoch: int32(l.LeaderEpoch), From: int64(l.From), To: int64(l.To)},
-		Cause:     string(l.Cause), Broker: int32(l.Holder), Estimated: l.Estimated, AtMs: l.AtMs,
+		Cause:     string(l.Cause), Broker: int32(l.Holder), Estimated: l.Estimated, AtMs: l.AtMs, DroppedMs: l.DroppedMs,
 	}
 }
 
@@ -34,10 +35,7 @@ func shownLoss(l controller.Loss) private.Loss {
 func (b *Broker) watchLosses(ctx context.Context) {
 	changed, stop := b.images.Watch()
 	defer stop()
-	known := map[controller.Loss]bool{}
-	for _, l := range b.images.Image().Losses {
-		known[l] = true
-	}
+	known := newKnownLosses(b.images.Image().Losses)
 	for {
 		select {
 		case <-changed:
@@ -46,23 +44,65 @@ func (b *Broker) watchLosses(ctx context.Context) {
 		}
 		current := b.images.Image().Losses
 		for _, l := range current {
-			if !known[l] {
-				known[l] = true
-				b.reportLoss(l)
+			if known.lines[l] {
+				continue
 			}
+			b.reportLoss(l, known.add(l))
 		}
-		if len(known) > 2*len(current)+1000 { // most are void by now
-			clear(known)
-			for _, l := range current {
-				known[l] = true
-			}
+		if len(known.lines) != len(current) { // some were found again, or stand as other lines now
+			known = newKnownLosses(current)
 		}
 	}
 }
 
-func (b *Broker) reportLoss(l controller.Loss) {
-	b.metrics.lostRecords.WithLabelValues(string(l.Cause)).Add(float64(l.To - l.From))
-	b.log.Warn("records are lost, `cairn losses` lists them", zap.String("topic", l.Topic), zap.Int32("partition", l.Partition),
-		zap.Int32("leaderEpoch", int32(l.LeaderEpoch)), zap.Int64("from", int64(l.From)), zap.Int64("to", int64(l.To)),
-		zap.String("cause", string(l.Cause)), zap.Int32("holder", int32(l.Holder)), zap.Bool("estimated", l.Estimated))
+// knownLosses is what was reported: the lines, and the ranges of each partition, which lines of several brokers may share.
+type knownLosses struct {
+	lines  map[controller.Loss]bool
+	ranges map[lostPartition][]controller.LostRange
+}
+
+type lostPartition struct {
+	topic ids.UUID
+	index int32
+}
+
+func newKnownLosses(losses []controller.Loss) knownLosses {
+	k := knownLosses{lines: map[controller.Loss]bool{}, ranges: map[lostPartition][]controller.LostRange{}}
+	for _, l := range losses {
+		k.add(l)
+	}
+	return k
+}
+
+// add returns how many offsets of the line were in no other.
+func (k knownLosses) add(l controller.Loss) (fresh ids.Offset) {
+	k.lines[l] = true
+	at := lostPartition{l.TopicID, l.Partition}
+	left := []controller.LostRange{l.LostRange}
+	for _, r := range k.ranges[at] {
+		left = subtract(left, r)
+	}
+	k.ranges[at] = append(k.ranges[at], left...)
+	for _, r := range left {
+		fresh += r.To - r.From
+	}
+	return fresh
+}
+
+// reportLoss logs a line of which so many offsets are news.
+func (b *Broker) reportLoss(l controller.Loss, fresh ids.Offset) {
+	fields := []zap.Field{
+		zap.String("topic", l.Topic), zap.Int32("partition", l.Partition), zap.Int32("leaderEpoch", int32(l.LeaderEpoch)),
+		zap.Int64("from", int64(l.From)), zap.Int64("to", int64(l.To)), zap.String("cause", string(l.Cause)),
+		zap.Int32("holder", int32(l.Holder)), zap.Bool("estimated", l.Estimated),
+	}
+	switch {
+	case fresh > 0:
+		b.metrics.lostRecords.WithLabelValues(string(l.Cause)).Add(float64(fresh))
+		b.log.Warn("records are lost; `cairn losses` lists them", fields...)
+	case l.DroppedMs > 0:
+		b.log.Warn("lost records were deleted from quarantine", fields...)
+	default:
+		b.log.Info("a loss is known better", fields...)
+	}
 }

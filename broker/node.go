@@ -99,7 +99,7 @@ func (n *Node) assemble() error {
 	n.engine, b.engine = e, e
 	n.host, err = raftgroup.NewHost(raftgroup.Config{
 		NodeID: n.cfg.NodeID, Dir: n.raftDir(), Engine: n.engine, Dial: n.dialNode,
-		OnPeerDown: n.peerDown, PeerTimeout: n.cfg.PeerTimeout, Logger: n.log.Named("raft"),
+		OnPeerDown: n.peerDown, PeerTimeout: n.cfg.PeerTimeout, Logger: n.log.Named("raft"), Faults: n.cfg.faults,
 	})
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (n *Node) startQuorum() error {
 		SessionTimeout: n.cfg.SessionTimeout, ConnectionGrace: n.cfg.ConnectionGrace,
 		NumPartitions: n.cfg.NumPartitions, ReplicationFactor: n.cfg.DefaultReplicationFactor,
 		DeleteTopicsDisabled: !n.cfg.DeleteTopics, Static: n.cfg.topicLayer(),
-		ValidateBrokerConfig: validateDynamic, AskEnds: n.askEnds, Logger: n.log.Named("controller"),
+		ValidateBrokerConfig: validateDynamic, AskEnds: n.askEnds, RebalanceInterval: n.cfg.RebalanceInterval, Logger: n.log.Named("controller"),
 	}, n.images)
 	if err != nil {
 		return err

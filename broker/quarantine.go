@@ -1,6 +1,11 @@
 package broker
 
 import (
+	"context"
+	"fmt"
+	"time"
+
+	"cairn/broker/controller"
 	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/wire/private"
@@ -44,20 +49,68 @@ func handleRemoveQuarantine(b *Broker, r *request) {
 	q := r.msg.(*private.RemovalRequest).Body
 	resp := &private.RemovalResponse{}
 	log, bad := b.storedLog(q.Topic, q.Partition)
-	if bad.Code != 0 {
-		resp.Body.Status = bad
-		r.reply(resp)
-		return
+	if bad.Code == 0 {
+		list, err := log.QuarantineUpTo(engine.QuarantinePos{LeaderEpoch: q.UpTo.LeaderEpoch, Base: q.UpTo.Offset})
+		if err == nil {
+			err = b.dropQuarantined(r.conn.context, list)
+		}
+		if err != nil {
+			bad = storageStatus(err)
+		} else {
+			for _, x := range list {
+				resp.Body.Batches++
+				resp.Body.Bytes += int64(x.Bytes)
+			}
+		}
 	}
-	removed, err := log.RemoveQuarantine(engine.QuarantinePos{LeaderEpoch: q.UpTo.LeaderEpoch, Base: q.UpTo.Offset})
-	if err != nil {
-		resp.Body.Status = storageStatus(err)
-	}
-	for _, x := range removed {
-		resp.Body.Batches++
-		resp.Body.Bytes += int64(x.Bytes)
-	}
+	resp.Body.Status = bad
 	r.reply(resp)
+}
+
+// dropWithin bounds the wait for the controller before batches are deleted from quarantine.
+const dropWithin = 10 * time.Second
+
+// dropQuarantined deletes batches from quarantine, once the losses say that nothing will be left of them.
+func (b *Broker) dropQuarantined(ctx context.Context, list []engine.QuarantineEntry) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dropWithin)
+	defer cancel()
+	cmd := controller.DropQuarantined{
+		Broker: b.nodeID, Epoch: b.ctl.Registration().BrokerEpoch, Partitions: droppedRanges(list, time.Now().UnixMilli()),
+	}
+	items, err := b.ctl.ReplicaCommand(ctx, cmd)
+	if err != nil {
+		return err
+	}
+	for i, r := range items {
+		if r.Code != 0 && r.Code != kerr.UnknownTopicOrPartition.Code { // of a deleted topic nothing is lost
+			return fmt.Errorf("partition %d: %w: %s", cmd.Partitions[i].Partition, kerr.ErrorForCode(r.Code), r.Message)
+		}
+	}
+	return b.engine.RemoveQuarantined(list)
+}
+
+// droppedRanges are the offsets of the batches, by partition, neighbours joined.
+func droppedRanges(list []engine.QuarantineEntry, atMs int64) []controller.DroppedRanges {
+	var out []controller.DroppedRanges
+	at := map[ids.PartitionID]int{}
+	for _, x := range list {
+		i, ok := at[x.Partition]
+		if !ok {
+			i = len(out)
+			at[x.Partition] = i
+			out = append(out, controller.DroppedRanges{Partition: x.Partition, AtMs: atMs})
+		}
+		d := &out[i]
+		if n := len(d.Ranges); n > 0 && d.Ranges[n-1].LeaderEpoch == x.LeaderEpoch && d.Ranges[n-1].To == x.Base {
+			d.Ranges[n-1].To = x.Next
+			continue
+		}
+		d.Ranges = append(d.Ranges, controller.LostRange{LeaderEpoch: x.LeaderEpoch, From: x.Base, To: x.Next})
+	}
+	return out
 }
 
 // storedLog finds what is stored here of a partition, also while its replica does not run.
@@ -66,11 +119,7 @@ func (b *Broker) storedLog(topic string, partition int32) (*engine.Log, private.
 	if !ok {
 		return nil, private.Status{Code: kerr.UnknownTopicOrPartition.Code, Message: "There is no such partition."}
 	}
-	return b.openStored(p.ID)
-}
-
-func (b *Broker) openStored(id ids.PartitionID) (*engine.Log, private.Status) {
-	log, err := b.engine.OpenLog(id)
+	log, err := b.engine.OpenLog(p.ID)
 	if err != nil {
 		return nil, storageStatus(err)
 	}

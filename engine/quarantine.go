@@ -87,21 +87,17 @@ func (e *Engine) scanQuarantine(lo, hi []byte, fn func(ids.PartitionID, Quaranti
 	return it.Error()
 }
 
-// RemoveQuarantine deletes what is in quarantine up to and with that place, durably, and returns what that was.
-func (l *Log) RemoveQuarantine(upTo QuarantinePos) ([]QuarantineEntry, error) {
+// QuarantineUpTo lists what is in quarantine up to and with that place.
+func (l *Log) QuarantineUpTo(place QuarantinePos) ([]QuarantineEntry, error) {
 	var list []QuarantineEntry
-	id := l.binding.Info.ID
 	err := l.ScanQuarantine(func(q Quarantined) bool {
-		if q.LeaderEpoch > upTo.LeaderEpoch || q.LeaderEpoch == upTo.LeaderEpoch && q.Base > upTo.Base {
+		if q.LeaderEpoch > place.LeaderEpoch || q.LeaderEpoch == place.LeaderEpoch && q.Base > place.Base {
 			return false
 		}
-		list = append(list, q.entry(id))
+		list = append(list, q.entry(l.binding.Info.ID))
 		return true
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, l.e.RemoveQuarantined(list)
+	return list, err
 }
 
 // RemoveQuarantined deletes these batches from quarantine, durably.

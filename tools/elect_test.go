@@ -228,7 +228,9 @@ func TestLossesAreListed(t *testing.T) {
 			Estimated: estimated, AtMs: 1_700_000_000_000,
 		}
 	}
-	answer := []Loss{loss("unclean election", true), loss("divergent tail", false), loss(private.CauseDropped, false), loss("power cut without log.flush=always", true)}
+	dropped := loss("divergent tail", false)
+	dropped.DroppedMs = 1_700_000_001_000
+	answer := []Loss{loss("unclean election", true), loss("divergent tail", false), dropped, loss("power cut without log.flush=always", true)}
 	var asked private.LossQuery
 	conn := privateBroker(t, func(r kmsg.Request) kmsg.Response {
 		asked = r.(*private.LossesRequest).Body

@@ -60,8 +60,8 @@ func Losses(ctx context.Context, conn Connection, o LossesOptions, out Output) e
 // whatIsLeft says what the broker has of the lost range, and what to do about it.
 func whatIsLeft(l Loss) string {
 	switch {
-	case l.Cause == private.CauseDropped:
-		return "nothing is left: it was deleted from quarantine"
+	case l.DroppedMs > 0:
+		return "nothing is left: deleted from quarantine at " + timeText(l.DroppedMs)
 	case strings.HasPrefix(l.Cause, "power cut"):
 		return fmt.Sprintf("by what broker %d reported before: it had them in memory only", l.Broker)
 	case l.Estimated:

@@ -136,8 +136,8 @@ func TestRecoverTellsOfDamage(t *testing.T) {
 
 func TestRangesJoin(t *testing.T) {
 	p := reproducer{}
-	for _, r := range []LostRange{{3, 0, 5}, {3, 5, 7}, {4, 7, 9}, {4, 10, 11}} {
-		p.cover(r.LeaderEpoch, r.From, r.To)
+	for _, r := range [][3]int64{{3, 0, 5}, {3, 5, 7}, {4, 7, 9}, {4, 10, 11}} {
+		p.cover(int32(r[0]), r[1], r[2])
 	}
 	if got := fmt.Sprint(p.done.Ranges); got != "[{3 0 7} {4 7 9} {4 10 11}]" {
 		t.Error(got)

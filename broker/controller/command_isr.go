@@ -186,6 +186,8 @@ type Loss struct {
 	Holder    ids.NodeID `json:"holder"`
 	Estimated bool       `json:"estimated,omitempty"`
 	AtMs      int64      `json:"atMs"`
+	// DroppedMs is when the holder deleted the records from quarantine; 0: it has them.
+	DroppedMs int64 `json:"droppedMs,omitempty"`
 }
 
 // PendingLoss is what the holders' logs are known to have held when a generation began without them. The part behind the
@@ -227,6 +229,8 @@ func decodeReplication(kind string, body []byte) (Command, error) {
 		return decodeAs[NoteEnds](body)
 	case ChangeLosses{}.kind():
 		return decodeAs[ChangeLosses](body)
+	case DropQuarantined{}.kind():
+		return decodeAs[DropQuarantined](body)
 	default:
 		return nil, fmt.Errorf("unknown kind")
 	}
@@ -253,6 +257,8 @@ func (e *edit) applyReplication(c Command) Result {
 		return byBroker(e, c.Broker, c.Epoch, c.Ends, e.noteEnd)
 	case ChangeLosses:
 		return byBroker(e, c.Broker, c.Epoch, c.Partitions, e.changeLosses)
+	case DropQuarantined:
+		return byBroker(e, c.Broker, c.Epoch, c.Partitions, e.dropQuarantined)
 	default:
 		panic(fmt.Sprintf("BUG: no transition for %T", c))
 	}

@@ -18,7 +18,8 @@ func replicaCommandAPI() wire.PrivateAPI {
 	return wire.PrivateAPI{Key: int16(replicaCommandKey), Name: "ReplicaCommand", New: func() kmsg.Request { return &ReplicaCommandRequest{} }}
 }
 
-// ReplicaCommandRequest carries one ChangeVoters, ChangeLosses or RenewReplicas from a broker to the active controller.
+// ReplicaCommandRequest carries one ChangeVoters, ChangeLosses, RenewReplicas or DropQuarantined from a broker to the active
+// controller.
 type ReplicaCommandRequest struct {
 	Version int16
 	Command Command
@@ -26,9 +27,10 @@ type ReplicaCommandRequest struct {
 
 // replicaCommand is the request's body: exactly one of them is set.
 type replicaCommand struct {
-	Voters *ChangeVoters  `json:"voters,omitempty"`
-	Losses *ChangeLosses  `json:"losses,omitempty"`
-	Renew  *RenewReplicas `json:"renew,omitempty"`
+	Voters *ChangeVoters    `json:"voters,omitempty"`
+	Losses *ChangeLosses    `json:"losses,omitempty"`
+	Renew  *RenewReplicas   `json:"renew,omitempty"`
+	Drop   *DropQuarantined `json:"drop,omitempty"`
 }
 
 // Key and the methods below implement kmsg.Request.
@@ -49,6 +51,8 @@ func (r *ReplicaCommandRequest) AppendTo(dst []byte) []byte {
 		body.Losses = &c
 	case RenewReplicas:
 		body.Renew = &c
+	case DropQuarantined:
+		body.Drop = &c
 	default:
 		panic(fmt.Sprintf("BUG: %T is not a broker's", c))
 	}
@@ -60,16 +64,23 @@ func (r *ReplicaCommandRequest) ReadFrom(src []byte) error {
 	if err := strictUnmarshal(src, &body); err != nil {
 		return err
 	}
-	switch {
-	case body.Voters != nil && body.Losses == nil && body.Renew == nil:
-		r.Command = *body.Voters
-	case body.Losses != nil && body.Voters == nil && body.Renew == nil:
-		r.Command = *body.Losses
-	case body.Renew != nil && body.Voters == nil && body.Losses == nil:
-		r.Command = *body.Renew
-	default:
-		return fmt.Errorf("a replica command has one part")
+	var parts []Command
+	if body.Voters != nil {
+		parts = append(parts, *body.Voters)
 	}
+	if body.Losses != nil {
+		parts = append(parts, *body.Losses)
+	}
+	if body.Renew != nil {
+		parts = append(parts, *body.Renew)
+	}
+	if body.Drop != nil {
+		parts = append(parts, *body.Drop)
+	}
+	if len(parts) != 1 {
+		return fmt.Errorf("a replica command of %d parts", len(parts))
+	}
+	r.Command = parts[0]
 	return nil
 }
 
@@ -115,8 +126,8 @@ func (c *Controller) replicaCommand(ctx context.Context, req *ReplicaCommandRequ
 	return resp
 }
 
-// ReplicaCommand has the active controller carry out a ChangeVoters, ChangeLosses or RenewReplicas, and returns what became
-// of its items. It tries once: the caller looks at the image again before the next attempt.
+// ReplicaCommand has the active controller carry out one of the commands of ReplicaCommandRequest, and returns what became of
+// its items. It tries once: the caller looks at the image again before the next attempt.
 func (c *Client) ReplicaCommand(ctx context.Context, cmd Command) ([]ItemResult, error) {
 	resp, err := c.data.do(ctx, &ReplicaCommandRequest{Command: cmd}, requestWithin)
 	if err != nil {

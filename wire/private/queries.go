@@ -114,9 +114,6 @@ type LossAnswer struct {
 	Losses []Loss `json:"losses"`
 }
 
-// CauseDropped is the cause of a loss that a limit of the quarantine's size or age brought about: nothing is left of it.
-const CauseDropped = "quarantine limit"
-
 // Loss is a range of records that were stored once and are in no log that is read.
 type Loss struct {
 	Topic     string `json:"topic"`
@@ -128,6 +125,8 @@ type Loss struct {
 	Broker    int32 `json:"broker"`
 	Estimated bool  `json:"estimated"`
 	AtMs      int64 `json:"atMs"` // ms since 1970
+	// DroppedMs is when the broker deleted the records from quarantine, ms since 1970; 0: it has them.
+	DroppedMs int64 `json:"droppedMs,omitempty"`
 }
 
 // QuarantineQuery asks a broker for batches that it keeps in quarantine, in the order of leader epoch and offset, from

@@ -1,0 +1,45 @@
+package controller
+
+import (
+	"reflect"
+	"testing"
+
+	"cairn/internal/ids"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+func TestDroppedQuarantineIsMarked(t *testing.T) {
+	m := newReplicated(t, "1")
+	report := LossReport{TopicID: testID(50), LeaderEpoch: m.p().LeaderEpoch, Lost: []LostRange{{0, 10, 30}, {1, 10, 30}}, AtMs: 5}
+	m.must(ChangeLosses{2, m.epoch(2), []LossReport{report}})
+	report.Lost = []LostRange{{0, 10, 20}}
+	m.must(ChangeLosses{3, m.epoch(3), []LossReport{report}})
+	drop := func(epoch int64, p ids.PartitionID, ranges ...LostRange) DropQuarantined {
+		return DropQuarantined{2, epoch, []DroppedRanges{{p, ranges, 9}}}
+	}
+	m.must(drop(m.epoch(2), m.p().ID, LostRange{0, 5, 12}, LostRange{0, 15, 20}, LostRange{2, 10, 30}))
+	loss := func(epoch ids.LeaderEpoch, from, to ids.Offset, holder ids.NodeID, droppedMs int64) Loss {
+		return Loss{testID(50), "t", 0, LostRange{epoch, from, to}, CauseDivergent, holder, false, 5, droppedMs}
+	}
+	want := []Loss{
+		loss(0, 10, 12, 2, 9), loss(0, 12, 15, 2, 0), loss(0, 15, 20, 2, 9), loss(0, 20, 30, 2, 0), loss(1, 10, 30, 2, 0), loss(0, 10, 20, 3, 0),
+	}
+	if !reflect.DeepEqual(m.img.Losses, want) {
+		t.Errorf("losses %+v\nwant   %+v", m.img.Losses, want)
+	}
+	m.must(drop(m.epoch(2), m.p().ID, LostRange{0, 0, 100}))
+	if got := m.img.Losses[:4]; got[0].DroppedMs != 9 || got[1].DroppedMs != 9 || got[3].DroppedMs != 9 {
+		t.Errorf("losses %+v", got)
+	}
+	if res := m.apply(drop(m.epoch(2), 999)); res.Items[0].Code != kerr.UnknownTopicOrPartition.Code {
+		t.Errorf("of an unknown partition: %+v", res)
+	}
+	if res := m.apply(drop(m.epoch(2)-1, m.p().ID)); res.Code != kerr.StaleBrokerEpoch.Code {
+		t.Errorf("of an earlier registration: %+v", res)
+	}
+	c, err := DecodeCommand(EncodeCommand(Proposal{1, drop(4, 7, LostRange{0, 5, 12})}))
+	if err != nil || !reflect.DeepEqual(c.Command, drop(4, 7, LostRange{0, 5, 12})) {
+		t.Errorf("decoded %+v, %v", c, err)
+	}
+}
