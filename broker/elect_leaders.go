@@ -2,9 +2,11 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"cairn/broker/controller"
+	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/wire/private"
 
@@ -93,17 +95,23 @@ func handlePreviewElections(b *Broker, r *request) {
 	r.reply(answer)
 }
 
-// handleDescribeReplicas tells how far replicas here reach.
+// handleDescribeReplicas tells how far replicas here reach, those included that wait for a leader to join. A replica that has
+// nothing yet ends at 0.
 func handleDescribeReplicas(b *Broker, r *request) {
 	req := r.msg.(*private.ReplicasRequest)
 	resp := &private.ReplicasResponse{}
 	for _, id := range req.Body.Partitions {
-		if log, ok := b.engine.Log(id); ok {
-			end := log.LogEnd()
-			resp.Body.Replicas = append(resp.Body.Replicas, private.ReplicaEnd{
-				Partition: id, End: end.End, LeaderEpoch: end.LeaderEpoch, AppendMs: end.AppendMs,
-			})
+		end := engine.LogEnd{LeaderEpoch: ids.NoEpoch, AppendMs: -1}
+		switch log, err := b.engine.OpenLog(id); {
+		case err == nil:
+			end = log.LogEnd()
+		case !errors.Is(err, engine.ErrNoPartition):
+			b.noise.warn(b.log, "log end cannot be read", zap.Uint64("partitionId", uint64(id)), zap.Error(err))
+			continue
 		}
+		resp.Body.Replicas = append(resp.Body.Replicas, private.ReplicaEnd{
+			Partition: id, End: end.End, LeaderEpoch: end.LeaderEpoch, AppendMs: end.AppendMs,
+		})
 	}
 	r.reply(resp)
 }
