@@ -49,6 +49,11 @@ type partitionDescription struct {
 	ISR          []int32 `json:"isr"`
 	ELR          []int32 `json:"elr"`
 	LastKnownELR []int32 `json:"lastKnownElr"`
+	// What a reassignment adds and removes; absent while there is none.
+	Adding   []int32 `json:"addingReplicas,omitempty"`
+	Removing []int32 `json:"removingReplicas,omitempty"`
+
+	moving bool
 }
 
 // DescribeTopics prints the selected topics with their partitions.
@@ -75,6 +80,9 @@ func DescribeTopics(ctx context.Context, conn Connection, o DescribeTopicsOption
 		return err
 	}
 	if err := describeConfigs(ctx, cl, topics); err != nil {
+		return err
+	}
+	if err := describeReassignments(ctx, cl, topics); err != nil {
 		return err
 	}
 	return o.print(topics, brokers, out)
@@ -148,7 +156,8 @@ func supports(ctx context.Context, cl *kgo.Client, key int16) (bool, error) {
 func (t *topicDescription) addPartitions(parts []kmsg.DescribeTopicPartitionsResponseTopicPartition) {
 	for _, p := range parts {
 		t.Partitions = append(t.Partitions, partitionDescription{
-			p.Partition, p.LeaderID, p.LeaderEpoch, p.Replicas, p.ISR, p.EligibleLeaderReplicas, p.LastKnownELR,
+			Partition: p.Partition, Leader: p.LeaderID, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR,
+			ELR: p.EligibleLeaderReplicas, LastKnownELR: p.LastKnownELR,
 		})
 	}
 }
@@ -157,9 +166,33 @@ func fromMetadata(topics []*topicDescription, found []kmsg.MetadataResponseTopic
 	for i, m := range found {
 		topics[i].Partitions = nil
 		for _, p := range m.Partitions {
-			topics[i].Partitions = append(topics[i].Partitions, partitionDescription{p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR, nil, nil})
+			topics[i].Partitions = append(topics[i].Partitions, partitionDescription{
+				Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch, Replicas: p.Replicas, ISR: p.ISR,
+			})
 		}
 	}
+}
+
+// describeReassignments fills in what is under way; a broker that does not tell is taken to move nothing.
+func describeReassignments(ctx context.Context, cl *kgo.Client, topics []*topicDescription) error {
+	known, err := supports(ctx, cl, int16(kmsg.ListPartitionReassignments))
+	if err != nil || !known {
+		return err
+	}
+	active, err := activeReassignments(ctx, cl, nil)
+	if err != nil {
+		return fmt.Errorf("asking for reassignments: %w", err)
+	}
+	for _, t := range topics {
+		for i := range t.Partitions {
+			p := &t.Partitions[i]
+			at := slices.IndexFunc(active, func(a activeReassignment) bool { return a.topicPartition == topicPartition{t.Topic, p.Partition} })
+			if at >= 0 {
+				p.moving, p.Adding, p.Removing = true, active[at].Adding, active[at].Removing
+			}
+		}
+	}
+	return nil
 }
 
 // describeConfigs fills in the configs that are not defaults, and min.insync.replicas for the filters.
@@ -233,7 +266,7 @@ func (o DescribeTopicsOptions) print(topics []*topicDescription, brokers []int32
 
 // keeps reports whether a partition passes one of the filters.
 func (o DescribeTopicsOptions) keeps(t *topicDescription, p partitionDescription, brokers []int32) bool {
-	return (o.UnderReplicated && len(p.ISR) < len(p.Replicas)) ||
+	return (o.UnderReplicated && len(p.ISR) < len(p.Replicas)-len(p.Adding)) ||
 		(o.UnderMinISR && (p.Leader < 0 || len(p.ISR) < t.minISR)) ||
 		(o.AtMinISR && len(p.ISR) == t.minISR) ||
 		(o.Unavailable && !slices.Contains(brokers, p.Leader))
@@ -253,8 +286,12 @@ func (p partitionDescription) appendLine(b *strings.Builder, topic string) {
 	if p.Leader >= 0 {
 		leader = strconv.Itoa(int(p.Leader))
 	}
-	fmt.Fprintf(b, "\tTopic: %s\tPartition: %d\tLeader: %s\tReplicas: %s\tIsr: %s\tElr: %s\tLastKnownElr: %s\n", topic, p.Partition, leader,
-		joinIDs(p.Replicas, ""), joinIDs(p.ISR, ""), joinIDs(p.ELR, "N/A"), joinIDs(p.LastKnownELR, "N/A"))
+	moving := ""
+	if p.moving {
+		moving = fmt.Sprintf("\tAdding Replicas: %s\tRemoving Replicas: %s", joinIDs(p.Adding, ""), joinIDs(p.Removing, ""))
+	}
+	fmt.Fprintf(b, "\tTopic: %s\tPartition: %d\tLeader: %s\tReplicas: %s\tIsr: %s%s\tElr: %s\tLastKnownElr: %s\n", topic, p.Partition, leader,
+		joinIDs(p.Replicas, ""), joinIDs(p.ISR, ""), moving, joinIDs(p.ELR, "N/A"), joinIDs(p.LastKnownELR, "N/A"))
 }
 
 // joinIDs lists broker ids with commas; ifNull stands for a list that the broker did not tell.
