@@ -112,6 +112,8 @@ var storageErrors = []errorRow{
 	{engine.ErrNoPartition, kerr.NotLeaderForPartition},
 	{engine.ErrBound, kerr.KafkaStorageError},
 	{engine.ErrBeyondBase, kerr.KafkaStorageError},
+	{engine.ErrIncomplete, kerr.KafkaStorageError},
+	{engine.ErrNotOwner, kerr.KafkaStorageError},
 	{engine.ErrClosed, kerr.NotLeaderForPartition}, // the broker is stopping
 	{engine.ErrWrongNode, kerr.KafkaStorageError},
 	{engine.ErrWrongCluster, kerr.KafkaStorageError},

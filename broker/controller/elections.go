@@ -53,6 +53,9 @@ func electPreferred(img *Image, f Facts, k partitionKey, p *Partition) (Election
 		}
 	case img.mayTake(p, preferred):
 		return Election{Transfer: f.transfer(k, p, preferred)}, ItemResult{}
+	case img.eligible(preferred) && p.inISR(preferred):
+		// It is in sync and gets its vote any moment now.
+		return Election{}, refuseItem(kerr.LeaderNotAvailable, "broker %d has no vote in its Raft group yet", preferred)
 	}
 	return Election{}, refuseItem(kerr.PreferredLeaderNotAvailable, "Failed to elect leader for partition under strategy PREFERRED")
 }

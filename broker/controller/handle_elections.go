@@ -202,8 +202,11 @@ func (e *election) plan(img *Image, f Facts, kind ElectionType) Election {
 	}
 	step, bad := Elect(img, f, kind, e.topic, e.index)
 	switch {
-	case bad.Code == kerr.LeaderNotAvailable.Code: // until a lease is over
+	case bad.Code == kerr.LeaderNotAvailable.Code: // until a lease is over, or the preferred replica has its vote
 		e.result = bad
+		if kind == PreferredElection {
+			e.result.Code = kerr.PreferredLeaderNotAvailable.Code
+		}
 		return Election{}
 	case bad.Code != 0:
 		e.finish(bad)

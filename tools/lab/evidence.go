@@ -68,7 +68,7 @@ type electionPreview struct {
 	Replicas  []struct {
 		Broker    int32
 		Alive     bool
-		LogEnd    int64
+		LogEnd    int64 `json:"logEndOffset"`
 		AgeMs     int64
 		WouldLose []lostRange
 	}
