@@ -72,7 +72,6 @@ func (m *replicaManager) join(b engine.Binding, state *controller.Partition, sto
 	if err != nil {
 		return err
 	}
-	defer leader.close()
 	about, err := leader.ask(ids.NoOffset)
 	if err != nil {
 		return err

@@ -115,7 +115,6 @@ func (m *replicaManager) leaderSpans(p *partition, img *controller.Image, state 
 	}
 	leader, err := m.dialLeader(p.log().Info(), state)
 	if err == nil {
-		defer leader.close()
 		var about *logPrefixResponse
 		if about, err = leader.ask(ids.NoOffset); err == nil {
 			return epochSpans(about.epochs, about.end), true

@@ -8,6 +8,7 @@ import (
 	"cairn/broker/controller"
 	"cairn/engine"
 	"cairn/internal/ids"
+	"cairn/raftgroup"
 
 	"go.uber.org/zap"
 )
@@ -23,6 +24,8 @@ type reign struct {
 	closing atomic.Bool
 	// membersKnown: the controller knows who votes in the Raft group, as of this reign.
 	membersKnown atomic.Bool
+	// members of the Raft group as this leader read them last; nil: to be read.
+	members atomic.Pointer[raftgroup.Membership]
 	// ctx ends with the reign, and so do waits for room in the group's queue.
 	ctx    context.Context
 	cancel context.CancelFunc

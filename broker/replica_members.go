@@ -77,30 +77,47 @@ func membersSettled(p *controller.Partition) bool {
 	return len(p.FormerVoters) == 0 && len(p.Removing) == 0 && len(p.Voters) == len(p.Replicas)
 }
 
-// changeMember makes at most one change of p's group, and tells the controller who votes.
+// changeMember makes at most one change of p's group, and tells the controller who votes. Who the members are is read once
+// in a reign, and after each change: nobody else changes them.
 func (m *replicaManager) changeMember(ctx context.Context, p *partition) {
-	ctx, cancel := context.WithTimeout(ctx, memberWithin)
-	defer cancel()
 	r := p.serving()
 	if r == nil {
 		return
 	}
-	group := p.core.Load().group
-	members, err := group.Membership(ctx)
-	if err == nil {
-		if change, ok := p.nextMember(slices.Sorted(maps.Keys(members.Voters)), slices.Sorted(maps.Keys(members.NonVoting))); ok {
-			p.debug("member change", zap.Uint8("action", uint8(change.Action)), zap.Uint64("replica", uint64(change.Replica)), zap.Int32("node", int32(change.Node)))
-			if err = applyMember(ctx, group, change); err == nil {
-				members, err = group.Membership(ctx)
-			}
-		}
-	}
-	if err == nil {
-		err = m.reportVoters(ctx, p, r, members)
-	}
-	if err != nil {
+	ctx, cancel := context.WithTimeout(ctx, memberWithin)
+	defer cancel()
+	defer context.AfterFunc(r.ctx, cancel)()
+	if err := m.changeMemberIn(ctx, p, r); err != nil {
 		p.debug("members not in line with the metadata yet", zap.Error(err))
 	}
+}
+
+func (m *replicaManager) changeMemberIn(ctx context.Context, p *partition, r *reign) error {
+	group := p.core.Load().group
+	members := r.members.Load()
+	if members == nil {
+		read, err := group.Membership(ctx)
+		if err != nil {
+			return err
+		}
+		members = &read
+		r.members.Store(members)
+	}
+	change, ok := p.nextMember(slices.Sorted(maps.Keys(members.Voters)), slices.Sorted(maps.Keys(members.NonVoting)))
+	if ok {
+		p.debug("member change", zap.Uint8("action", uint8(change.Action)), zap.Uint64("replica", uint64(change.Replica)), zap.Int32("node", int32(change.Node)))
+		r.members.Store(nil)
+		if err := applyMember(ctx, group, change); err != nil {
+			return err
+		}
+		read, err := group.Membership(ctx)
+		if err != nil {
+			return err
+		}
+		members = &read
+		r.members.Store(members)
+	}
+	return m.reportVoters(ctx, p, r, *members)
 }
 
 func applyMember(ctx context.Context, group *raftgroup.Group, c isr.MemberChange) error {

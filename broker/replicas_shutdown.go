@@ -30,6 +30,7 @@ func (m *replicaManager) shutdown(ctx context.Context) error {
 	m.mu.Unlock()
 	m.stop()
 	m.running.Wait()
+	defer m.leaders.close()
 
 	var leaders []*partition
 	for _, p := range m.partitions() {

@@ -30,6 +30,7 @@ type replicaSlot struct {
 	// active: queued for a worker or in its hands. retryAt is when a failed transition is tried again.
 	active  bool
 	retryAt time.Time
+	waits   int // how often in a row it was not yet time
 }
 
 // settled reports whether the slot needs no transition.
@@ -48,6 +49,9 @@ func (m *replicaManager) want(info engine.PartitionInfo, state *controller.Parti
 	if s == nil {
 		s = &replicaSlot{info: info}
 		m.slots[info.ID] = s
+	}
+	if s.waits > 0 && (s.wanted == nil || s.wanted.PartitionEpoch != state.PartitionEpoch) {
+		s.waits, s.retryAt = 0, time.Time{} // what it waits for may have happened
 	}
 	s.wanted, s.gone = state, false
 	m.kickLocked(s)
@@ -132,9 +136,12 @@ func (m *replicaManager) runTransitions() {
 		m.mu.Lock()
 		s.current, s.gone, s.active = next, gone, false
 		switch {
+		case err == nil:
+			s.waits = 0
 		case errors.Is(err, errNotYet):
-			s.retryAt = time.Now().Add(notYetRetry)
-		case err != nil:
+			s.waits++
+			s.retryAt = time.Now().Add(min(notYetRetry<<min(s.waits/4, 4), transitionRetry))
+		default:
 			s.retryAt = time.Now().Add(transitionRetry)
 		}
 		m.kickLocked(s)
