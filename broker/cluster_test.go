@@ -9,6 +9,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/internal/ids"
+	"cairn/raftgroup"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,11 +22,19 @@ type testCluster struct {
 	voters     string
 	brokers    []*Node // by id less one; nil when stopped
 	dirs       []string
+	// props are properties of every broker, faults what befalls the messages that one gets.
+	props  []string
+	faults func(id int) raftgroup.Faults
 }
 
 func startCluster(t *testing.T, brokers int) *testCluster {
 	t.Helper()
-	c := &testCluster{brokers: make([]*Node, brokers)}
+	return (&testCluster{}).run(t, brokers)
+}
+
+func (c *testCluster) run(t *testing.T, brokers int) *testCluster {
+	t.Helper()
+	c.brokers = make([]*Node, brokers)
 	// The controller's own address matters to others only, so that its port need not be known before.
 	cfg := mustLoad(t, "process.roles=controller", "node.id=9", "controller.quorum.voters=9@127.0.0.1:1", "controller.listener.names=CONTROLLER",
 		"listeners=CONTROLLER://127.0.0.1:0", "log.dirs="+t.TempDir())
@@ -48,8 +57,13 @@ func startCluster(t *testing.T, brokers int) *testCluster {
 // start starts a broker without waiting for it.
 func (c *testCluster) start(t *testing.T, id int) {
 	t.Helper()
-	cfg := mustLoad(t, "process.roles=broker", fmt.Sprintf("node.id=%d", id), "controller.quorum.voters="+c.voters, "controller.listener.names=CONTROLLER",
-		"listeners=PLAINTEXT://127.0.0.1:0", "log.dirs="+c.dirs[id-1])
+	cfg := mustLoad(t, append([]string{
+		"process.roles=broker", fmt.Sprintf("node.id=%d", id), "controller.quorum.voters=" + c.voters, "controller.listener.names=CONTROLLER",
+		"listeners=PLAINTEXT://127.0.0.1:0", "log.dirs=" + c.dirs[id-1],
+	}, c.props...)...)
+	if c.faults != nil {
+		cfg.faults = c.faults(id)
+	}
 	n, err := Start(testContext(t), cfg, testLog(t))
 	if err != nil {
 		t.Fatal(err)

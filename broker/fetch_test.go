@@ -138,7 +138,7 @@ func TestFetchFencesAnOldLeaderEpochAndTellsOfDivergence(t *testing.T) {
 	stopNode(t, n)
 	n = startNode(t, dir) // leads again in a later epoch, which starts at offset 4
 	defer stopNode(t, n)
-	awaitLeader(t, n, "t", 0)
+	epoch := int32(awaitLeader(t, n, "t", 0).reign.Load().epoch)
 	c := dialNode(t, n)
 	c.fill("t", id, 0, 1)
 
@@ -147,7 +147,7 @@ func TestFetchFencesAnOldLeaderEpochAndTellsOfDivergence(t *testing.T) {
 	resp := c.fetch(fenced)
 	p := resp.Topics[0].Partitions[0]
 	wantCode(t, "old epoch", p.ErrorCode, kerr.FencedLeaderEpoch)
-	if p.CurrentLeader.LeaderEpoch != 2 || p.CurrentLeader.LeaderID != int32(n.broker.nodeID) || len(resp.Brokers) != 1 {
+	if p.CurrentLeader.LeaderEpoch != epoch || p.CurrentLeader.LeaderID != int32(n.broker.nodeID) || len(resp.Brokers) != 1 {
 		t.Errorf("current leader %+v, endpoints %+v", p.CurrentLeader, resp.Brokers)
 	}
 

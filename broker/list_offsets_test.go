@@ -159,24 +159,24 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 	stopNode(t, n)
 	n = startNode(t, dir)
 	defer stopNode(t, n)
-	awaitLeader(t, n, "t", 0)
+	now := awaitLeader(t, n, "t", 0).reign.Load().epoch // there were epochs in which nobody led
 	c := dialNode(t, n)
 	c.fill("t", id, 0, 1)
 	for version := int16(2); version <= 4; version++ {
 		for _, tc := range []struct {
 			topic          string
 			partition      int32
-			current, epoch int32
+			current, epoch ids.LeaderEpoch
 			wantEpoch      ids.LeaderEpoch
 			wantEnd        int64
 			want           *kerr.Error
 		}{
 			{"t", 0, -1, 0, 0, 4, nil},
-			{"t", 0, 2, 2, 2, 6, nil},
-			{"t", 0, -1, 1, 0, 4, nil}, // the epoch in which nobody led
-			{"t", 0, -1, 3, -1, -1, nil},
+			{"t", 0, now, now, now, 6, nil},
+			{"t", 0, -1, now - 1, 0, 4, nil},
+			{"t", 0, -1, now + 1, -1, -1, nil},
 			{"t", 0, 0, 0, -1, -1, kerr.FencedLeaderEpoch},
-			{"t", 0, 3, 0, -1, -1, kerr.UnknownLeaderEpoch},
+			{"t", 0, now + 1, 0, -1, -1, kerr.UnknownLeaderEpoch},
 			{"t", 1, -1, 0, -1, -1, kerr.UnknownTopicOrPartition},
 			{"nope", 0, -1, 0, -1, -1, kerr.UnknownTopicOrPartition},
 		} {
@@ -185,7 +185,7 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 			rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
 			rt.Topic = tc.topic
 			q := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
-			q.Partition, q.CurrentLeaderEpoch, q.LeaderEpoch = tc.partition, tc.current, tc.epoch
+			q.Partition, q.CurrentLeaderEpoch, q.LeaderEpoch = tc.partition, int32(tc.current), int32(tc.epoch)
 			rt.Partitions = append(rt.Partitions, q)
 			req.Topics = append(req.Topics, rt)
 			p := c.do(req).(*kmsg.OffsetForLeaderEpochResponse).Topics[0].Partitions[0]

@@ -304,24 +304,11 @@ func TestProduceNeedsTheMinimumOfInSyncReplicas(t *testing.T) {
 }
 
 func TestProduceTimesOutWhileNoMajorityAnswers(t *testing.T) {
-	c := startCluster(t, 2)
+	c := startDeaf(t, 2, "1", time.Minute)
 	defer c.close(t)
-	adm := kadm.NewClient(c.client(t))
-	created, err := adm.CreateTopic(testContext(t), 1, 2, nil, "t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	leader := *eventually(t, func() *int {
-		for j, b := range c.brokers {
-			if p, err := b.broker.replicas.lookup("t", 0); err == nil && p.isLeader() {
-				return &j
-			}
-		}
-		return nil
-	})
-	c.stop(t, 2-leader)
-	raw := dialNode(t, c.brokers[leader])
-	req := produceReq(9, -1, "t", created.ID, 0, testBatch(t, 1))
+	c.deaf[2].Store(true)
+	raw := dialNode(t, c.brokers[0])
+	req := produceReq(9, -1, "t", c.id, 0, testBatch(t, 1))
 	req.TimeoutMillis = 300
 	start := time.Now()
 	p := raw.produce(req)
@@ -329,10 +316,10 @@ func TestProduceTimesOutWhileNoMajorityAnswers(t *testing.T) {
 	if d := time.Since(start); d < 300*time.Millisecond || d > 800*time.Millisecond {
 		t.Errorf("answered after %v", d)
 	}
-	if w := c.brokers[leader].broker.purgatory.waiting(); w != 0 {
+	if w := c.brokers[0].broker.purgatory.waiting(); w != 0 {
 		t.Errorf("%d requests wait", w)
 	}
-	if n := awaitLeader(t, c.brokers[leader], "t", 0).watches.len(); n != 0 {
+	if n := awaitLeader(t, c.brokers[0], "t", 0).watches.len(); n != 0 {
 		t.Errorf("%d watches left", n)
 	}
 }

@@ -83,8 +83,10 @@ type replicaManager struct {
 	openWake     chan struct{} // capacity 1
 	downPeers    chan ids.NodeID
 	isr          isrChanges
+	transfers    transfers
 
 	copies   chan struct{} // a token for each prefix that is being copied
+	leaders  leaderConns
 	stopping context.Context
 	stop     context.CancelFunc // ends waits for other nodes
 }
@@ -100,7 +102,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
-		isr: newISRChanges(), copies: make(chan struct{}, copiesAtOnce),
+		isr: newISRChanges(), transfers: newTransfers(), copies: make(chan struct{}, copiesAtOnce),
 	}
 	m.stopping, m.stop = context.WithCancel(context.Background())
 	m.elections.pending = map[*partition]ids.Term{}
@@ -118,6 +120,7 @@ func (m *replicaManager) run(ctx context.Context) {
 	loops.Go(func() { m.runMembers(ctx) })
 	loops.Go(func() { m.runLosses(ctx) })
 	loops.Go(func() { m.runISR(ctx) })
+	loops.Go(func() { m.runTransfers(ctx) })
 	for range openWorkers {
 		loops.Go(func() { m.runOpenings(ctx) })
 	}

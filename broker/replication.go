@@ -202,7 +202,11 @@ func (p *partition) noteImage() {
 		}
 	}
 	rep.seen = seen
+	leads := rep.leader != nil
 	rep.mu.Unlock()
+	if leads {
+		p.handOverAsAsked(&seen)
+	}
 	if change.HighWatermark {
 		p.advance()
 	}

@@ -147,6 +147,15 @@ func (s *sequencer) pause(ctx context.Context) error {
 	return nil
 }
 
+// resume lets submissions of the reign r in again.
+func (s *sequencer) resume(r *reign) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reign == r {
+		s.paused = false
+	}
+}
+
 // submit checks and proposes one batch in the reign r. With isDup the batch is saved already, as dup, and
 // neither proposed nor reported to the waiter. With an error it was not appended and the waiter hears nothing, either.
 // Otherwise the waiter hears of it, perhaps before submit returns.
