@@ -43,7 +43,7 @@ func walkOnce(s setup, heal bool) (w *world, found string) {
 
 // setupOf varies the cluster with the seed.
 func setupOf(seed uint64) setup {
-	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0, moves: seed/36%2 == 0, os: seed/72%4 == 0}
+	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0, moves: seed/36%2 == 0, os: seed/72%4 == 0, deaf: seed%5 == 0}
 }
 
 func TestWalk(t *testing.T) {
@@ -82,7 +82,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		"1 ack without ISR":            func(s *setup) { s.off = rules.AckWithoutISR },
 		"1 high watermark before save": func(s *setup) { s.off = rules.HWBeforeSave },
 		"2 no maximal ISR":             func(s *setup) { s.off = rules.NoMaximalISR },
-		"3 no epoch start":             func(s *setup) { s.off = rules.NoEpochStart },
+		"3 no epoch start":             func(s *setup) { s.off, s.deaf = rules.NoEpochStart, true },
 		"4 register old generation":    func(s *setup) { s.off = rules.RegisterOldGeneration },
 		"5 all survivors vote":         func(s *setup) { s.off = rules.AllSurvivorsVote },
 		"6 no freeze at the minimum":   func(s *setup) { s.off = rules.NoMinFreeze },

@@ -32,7 +32,9 @@ type setup struct {
 	moves bool
 	// os: log.flush=os, and power cuts that lose what the page cache held. What was exposed and acknowledged counts anew
 	// after each: one cut may take the only copy.
-	os      bool
+	os bool
+	// deaf: followers hear nothing of the high watermark, so a new leader's begins anew.
+	deaf    bool
 	unclean bool // unclean elections may happen; what is exposed counts anew after each
 	off     rules.Off
 	// The rules that the walk itself keeps, as the runtime would.
@@ -73,6 +75,7 @@ type world struct {
 	acked    map[place]int
 	exposed  map[int]bool
 	nextID   int
+	cutAt    int // the last record before the last power cut
 	lastInc  byte
 	trace    []string
 	exposure int // records exposed over the whole walk
