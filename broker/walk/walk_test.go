@@ -2,6 +2,7 @@ package walk
 
 import (
 	"flag"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 )
 
 var (
-	stepsFlag = flag.Int("walk.steps", 200_000, "random steps of TestWalk, over all walks")
+	stepsFlag = flag.Int("walk.steps", 1_000_000, "random steps of TestWalk, over all walks")
 	seedFlag  = flag.Uint64("walk.seed", 1, "seed of the first walk")
 )
 
@@ -43,7 +44,11 @@ func walkOnce(s setup, heal bool) (w *world, found string) {
 
 // setupOf varies the cluster with the seed.
 func setupOf(seed uint64) setup {
-	return setup{seed: seed, replicas: 2 + int(seed%4), minimum: 1 + int(seed/4%3), unclean: seed/12%3 == 0, moves: seed/36%2 == 0, os: seed/72%4 == 0, deaf: seed%5 == 0}
+	r := rand.New(rand.NewPCG(seed, 2))
+	return setup{
+		seed: seed, replicas: 2 + r.IntN(4), minimum: 1 + r.IntN(3), unclean: r.IntN(3) == 0, moves: r.IntN(3) == 0,
+		os: r.IntN(4) == 0, deaf: r.IntN(5) == 0,
+	}
 }
 
 func TestWalk(t *testing.T) {
@@ -65,7 +70,7 @@ func TestWalk(t *testing.T) {
 	}
 	t.Logf("%d walks: per walk %.1f records exposed, %.1f acknowledged, %.1f generations, %.1f losses", walks,
 		per(exposed, walks), per(acked, walks), per(generations, walks), per(losses, walks))
-	if exposed < 5*walks || generations < 2*walks || acked < 5*walks {
+	if exposed < 5*walks || generations < 2*walks || acked < 3*walks {
 		t.Error("the walks do too little to find anything")
 	}
 }
