@@ -174,7 +174,7 @@ func wanted(b *Broker, req *kmsg.BrokerHeartbeatRequest) (BrokerAction, bool) {
 	case req.WantFence:
 		return Fence, !b.Fenced
 	default:
-		return Unfence, b.Fenced && !b.ShuttingDown && req.CurrentMetadataOffset >= b.Epoch
+		return Unfence, b.Fenced && !b.ShuttingDown && req.CurrentMetadataOffset >= max(b.Epoch, int64(b.FencedAt))
 	}
 }
 

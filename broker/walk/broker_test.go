@@ -113,7 +113,6 @@ func (w *world) registerBroker(b *broker) {
 		LogFlush: w.flush(), BootID: fmt.Sprint(b.boot), Endpoints: []controller.Endpoint{{Name: "PLAINTEXT", Host: "h", Port: 1}},
 	})
 	b.epoch, b.startAt, b.registered = int64(w.index()), w.index(), true
-	w.fencedAt[b.node] = w.index()
 	w.heard[b.node] = w.now
 }
 

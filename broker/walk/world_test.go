@@ -67,7 +67,6 @@ type world struct {
 
 	images   []*controller.Image // images[i] is the one at index i of the metadata log
 	heard    map[ids.NodeID]time.Time
-	fencedAt map[ids.NodeID]uint64
 	ends     controller.Ends
 	watch    controller.Watch
 
@@ -96,7 +95,7 @@ func (w *world) say(f string, a ...any) {
 func newWorld(s setup) *world {
 	w := &world{
 		setup: s, rnd: rand.New(rand.NewPCG(s.seed, 1)), now: time.Unix(0, 0),
-		heard: map[ids.NodeID]time.Time{}, fencedAt: map[ids.NodeID]uint64{},
+		heard:   map[ids.NodeID]time.Time{},
 		records: map[place]int{}, acked: map[place]int{}, exposed: map[int]bool{},
 	}
 	w.images = append(w.images, controller.NewImage())
