@@ -44,6 +44,8 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 		return cc.c.allocateProducerIDs(ctx, r)
 	case *RegisterLeadersRequest:
 		return cc.c.registerLeaders(ctx, r)
+	case *ReportRequest:
+		return cc.c.report(ctx, r)
 	case *kmsg.CreateTopicsRequest:
 		return cc.c.createTopics(ctx, r)
 	case *kmsg.DeleteTopicsRequest:
@@ -63,7 +65,7 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 func Handles(key int16) bool {
 	switch kmsg.Key(key) {
 	case kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.CreateTopics, kmsg.DeleteTopics,
-		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, registerLeadersKey:
+		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, registerLeadersKey, reportKey:
 		return true
 	}
 	return false

@@ -65,10 +65,10 @@ type world struct {
 	brokers []*broker
 	net     []func() // messages under way, delivered in any order
 
-	images   []*controller.Image // images[i] is the one at index i of the metadata log
-	heard    map[ids.NodeID]time.Time
-	ends     controller.Ends
-	watch    controller.Watch
+	images []*controller.Image // images[i] is the one at index i of the metadata log
+	heard  map[ids.NodeID]time.Time
+	ends   controller.Ends
+	watch  controller.Watch
 
 	records  map[place]int // every record ever appended
 	acked    map[place]int
