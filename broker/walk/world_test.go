@@ -3,6 +3,7 @@ package walk
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"cairn/broker/controller"
@@ -154,6 +155,9 @@ func (w *world) apply(c controller.Command) controller.Result {
 	if is.LeaderEpoch < was.LeaderEpoch || is.PartitionEpoch < was.PartitionEpoch {
 		w.fail("an epoch went back: %+v, then %+v", was, is)
 	}
+	if is.Shard != 0 && w.off == 0 {
+		w.checkState(img, is)
+	}
 	if is.PartitionEpoch != was.PartitionEpoch && is.Shard != 0 {
 		w.say("%T: generation %d leader %d epoch %d isr %v elr %v voters %v base %d unclean %v", c, is.Generation, is.Leader, is.LeaderEpoch,
 			is.InSync, is.ELR, is.Voters, is.BaseOffset, is.Recovering)
@@ -162,6 +166,31 @@ func (w *world) apply(c controller.Command) controller.Result {
 		}
 	}
 	return res
+}
+
+// checkState: what holds of the controller's state at every position of the metadata log.
+func (w *world) checkState(img *controller.Image, p *controller.Partition) {
+	bad := ""
+	inISR := func(n ids.NodeID) bool { return slices.Contains(p.InSync, n) }
+	switch {
+	case len(p.ReplicaIDs) != len(p.Replicas) || len(p.Directories) != len(p.Replicas):
+		bad = "replicas, ids and directories do not match"
+	case slices.ContainsFunc(slices.Concat(p.InSync, p.ELR, p.Voters, p.Adding, p.Removing), func(n ids.NodeID) bool { return p.ReplicaOf(n) < 0 }):
+		bad = "somebody is no replica"
+	case slices.ContainsFunc(p.ELR, inISR):
+		bad = "ISR and ELR overlap"
+	case slices.ContainsFunc(p.InSync, func(n ids.NodeID) bool { return !img.Usable(n) }):
+		bad = "a fenced broker is in sync"
+	case len(p.InSync) >= img.MinISR(topicName, p) && len(p.ELR) > 0:
+		bad = "an ELR at the minimum"
+	case p.Leader != ids.NoNode && (!inISR(p.Leader) || p.BaseOffset == ids.NoOffset):
+		bad = "the leader is not in sync, or its generation has no base"
+	case len(p.Voters)+len(p.FormerVoters) == 0:
+		bad = "nobody votes"
+	}
+	if bad != "" {
+		w.fail("%s: %+v", bad, p)
+	}
 }
 
 // applyItem is apply for a command of one part; it returns that part's code.
