@@ -93,6 +93,8 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		"6 no freeze at the minimum":   func(s *setup) { s.off = rules.NoMinFreeze },
 		"7 seed outside ISR":           func(s *setup) { s.off = rules.SeedOutsideISR },
 		"8 no lease":                   func(s *setup) { s.noLease, s.unclean = true, true },
+		"8 unfenced too early":         func(s *setup) { s.earlyUnfence, s.unclean = true, true },
+		"8 unclean too early":          func(s *setup) { s.noWait, s.unclean = true, true },
 		"11 minimum change keeps ELR":  func(s *setup) { s.off = rules.MinChangeKeepsELR },
 		"11 stale minimum":             func(s *setup) { s.staleMin = true },
 	}

@@ -41,6 +41,9 @@ type setup struct {
 	// The rules that the walk itself keeps, as the runtime would.
 	staleMin bool // 11: the leader takes ISR and minimum from two positions of the metadata log
 	noLease  bool // 8: the lease is not looked at
+	// More that the runtime has to see to.
+	earlyUnfence bool // a fenced broker is unfenced before its metadata shows it that it was fenced
+	noWait       bool // an unclean election does not wait for the leases of fenced brokers
 }
 
 // entry is a log entry. Raft's own ones have no id and take no offset.
