@@ -21,7 +21,7 @@ import (
 )
 
 // defaultRequestMemory is what queued.max.request.bytes=-1 means here, in bytes. Kafka has no bound then.
-const defaultRequestMemory = 256 << 20
+const defaultRequestMemory = 64 << 20
 
 // neverIdle is what a negative connections.max.idle.ms means: idle connections stay open.
 const neverIdle = 10 * 365 * 24 * time.Hour

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cairn/broker/topicconfig"
+	"cairn/internal/nearest"
 )
 
 // propertyType is the type of a broker property's value, with the numbers DescribeConfigs uses.
@@ -116,7 +117,7 @@ func (p property) checkValue(value string) error {
 	case typeShort, typeInt, typeLong:
 		n, err := strconv.ParseInt(value, 10, map[propertyType]int{typeShort: 16, typeInt: 32, typeLong: 64}[p.Type])
 		if err != nil {
-			return fmt.Errorf("want a whole number of %s range", map[propertyType]string{typeShort: "16-bit", typeInt: "32-bit", typeLong: "64-bit"}[p.Type])
+			return fmt.Errorf("want a whole number of at most %d bits", map[propertyType]int{typeShort: 16, typeInt: 32, typeLong: 64}[p.Type])
 		}
 		return inLimits(p.Limits, float64(n))
 	case typeDouble:
@@ -164,37 +165,15 @@ func inWords(limits string, values ...string) error {
 
 // errUnknownProperty builds the error for a name that is not in the table, with the nearest one that is.
 func errUnknownProperty(name string) error {
-	best, distance := "", len(name)/3+1
-	for _, p := range propertyTable {
-		if d := editDistance(name, p.Name, distance); d < distance {
-			best, distance = p.Name, d
+	near := nearest.Name(name, func(yield func(string) bool) {
+		for _, p := range propertyTable {
+			if !yield(p.Name) {
+				return
+			}
 		}
-	}
-	if best == "" {
+	})
+	if near == "" {
 		return fmt.Errorf("%w: unknown property %q", errConfig, name)
 	}
-	return fmt.Errorf("%w: unknown property %q; did you mean %q?", errConfig, name, best)
-}
-
-// editDistance is the Levenshtein distance of a and b, or limit when it is at least that.
-func editDistance(a, b string, limit int) int {
-	if d := len(a) - len(b); d >= limit || -d >= limit {
-		return limit
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return min(row[len(b)], limit)
+	return fmt.Errorf("%w: unknown property %q; did you mean %q?", errConfig, name, near)
 }

@@ -276,7 +276,7 @@ var propertyTable = []property{
 	{Name: "producer.purgatory.purge.interval.requests", Type: typeInt, Default: "1000", Effect: noEffect, Doc: goroutines},
 	{
 		Name: "queued.max.request.bytes", Type: typeLong, Default: "-1",
-		Doc: "Bound on the bytes of all requests that are read and not answered; -1: 256 MiB.",
+		Doc: "Bound on the bytes of all requests that are read and not answered; -1: 64 MiB.",
 	},
 	{Name: "queued.max.requests", Type: typeInt, Default: "500", Limits: "1..", Effect: noEffect, Doc: goroutines},
 	{Name: "quota.window.num", Type: typeInt, Default: "11", Limits: "1..", Effect: noEffect, Doc: noQuota},

@@ -210,7 +210,7 @@ func (m *replicaManager) runFailOver(ctx context.Context) {
 		case node := <-m.downPeers:
 			n := m.cfg.Host.FailOver(node)
 			m.forgetFollower(node)
-			m.cfg.Log.Info("peer is down", zap.Int32("node", int32(node)), zap.Int("groupsToElect", n))
+			m.cfg.Log.Info("peer is down", zap.Int32("peer", int32(node)), zap.Int("groupsToElect", n))
 		case <-ctx.Done():
 			return
 		}

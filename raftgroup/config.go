@@ -31,7 +31,7 @@ type Config struct {
 	HeartbeatTicks int           // 5
 
 	GroupInflightBytes   int64         // bytes proposed to one group and not yet applied: 32 MiB
-	TotalInflightBytes   int64         // the same over all groups of this host: 128 MiB
+	TotalInflightBytes   int64         // the same over all groups of this host: 64 MiB
 	MaxSendQueueBytes    int64         // entries queued for one peer, in each of dragonboat's four queues: 16 MiB
 	MaxReceiveQueueBytes int64         // entries received and not yet looked at, per group: 32 MiB
 	PeerTimeout          time.Duration // a peer that does not answer for so long is down: 500 ms
@@ -52,7 +52,7 @@ func (c Config) withDefaults() Config {
 	c.ElectionTicks = orDefault(c.ElectionTicks, 20)
 	c.HeartbeatTicks = orDefault(c.HeartbeatTicks, 5)
 	c.GroupInflightBytes = orDefault(c.GroupInflightBytes, 32<<20)
-	c.TotalInflightBytes = orDefault(c.TotalInflightBytes, 128<<20)
+	c.TotalInflightBytes = orDefault(c.TotalInflightBytes, 64<<20)
 	c.MaxSendQueueBytes = orDefault(c.MaxSendQueueBytes, 16<<20)
 	c.MaxReceiveQueueBytes = orDefault(c.MaxReceiveQueueBytes, 32<<20)
 	c.PeerTimeout = orDefault(c.PeerTimeout, 500*time.Millisecond)

@@ -39,6 +39,7 @@ func NewHost(cfg Config) (*Host, error) {
 	}
 	cfg = cfg.withDefaults()
 	forwardLogs(cfg.Logger)
+	adjustDragonboat()
 	if err := adoptHostDir(cfg.Dir); err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ type Connection struct {
 	ClientID      string   // sent in each request; a client.id property wins
 }
 
-// addresses splits the bootstrap list and adds Kafka's default port where none is given.
+// addresses splits the bootstrap list; each must have a port.
 func (c Connection) addresses() ([]string, error) {
 	list := c.Bootstrap
 	if list == "" {
@@ -90,6 +90,20 @@ func (c Connection) open(ctx context.Context, out Output, opts ...kgo.Opt) (*kgo
 		return nil, fmt.Errorf("client configuration: %w", err)
 	}
 	return cl, nil
+}
+
+// Explain adds to an error of a command that speaks to a cluster what to look at in one of cairn, where the client library only guesses at the
+// cause or gives none.
+func Explain(err error) error {
+	var closed *kgo.ErrFirstReadEOF
+	switch {
+	case errors.As(err, &closed):
+		return fmt.Errorf("%w (cairn has neither TLS nor SASL; the listener of a controller closes such connections too)", err)
+	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable):
+		return fmt.Errorf("%w; is that the listener of a broker, and does the broker reach a controller (its log and /readyz tell)?", err)
+	default:
+		return err
+	}
 }
 
 // reach returns nil as soon as one address accepts a connection.

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"testing"
@@ -58,7 +57,7 @@ func FuzzJSONRecords(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := (&jsonReader{dec: json.NewDecoder(bytes.NewReader(text))}).next()
+		got, err := newJSONReader(bytes.NewReader(text)).next()
 		if err != nil {
 			t.Fatal(err)
 		}

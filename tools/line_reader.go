@@ -212,6 +212,13 @@ type jsonReader struct {
 	n   int
 }
 
+// newJSONReader refuses objects with other fields: they would become records without value.
+func newJSONReader(in io.Reader) *jsonReader {
+	dec := json.NewDecoder(in)
+	dec.DisallowUnknownFields()
+	return &jsonReader{dec: dec}
+}
+
 func (r *jsonReader) next() (*kgo.Record, error) {
 	var j jsonRecord
 	if err := r.dec.Decode(&j); err != nil {

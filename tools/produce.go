@@ -2,7 +2,6 @@ package tools
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -164,7 +163,7 @@ func (o ProduceOptions) reader() (recordReader, func(), error) {
 		in, closeInput = f, func() { _ = f.Close() } // only read
 	}
 	if o.JSONInput {
-		return &jsonReader{dec: json.NewDecoder(in)}, closeInput, nil
+		return newJSONReader(in), closeInput, nil
 	}
 	return newLineReader(in, props), closeInput, nil
 }

@@ -134,3 +134,10 @@ func TestClientProperties(t *testing.T) {
 		}
 	}
 }
+
+// TestJSONInputRefusesOtherObjects: an object of another program would become a record without key and value.
+func TestJSONInputRefusesOtherObjects(t *testing.T) {
+	if rec, err := newJSONReader(strings.NewReader(`{"name":"x"}`)).next(); err == nil || !strings.Contains(err.Error(), "record 1") {
+		t.Errorf("record %+v, error %v", rec, err)
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 )
@@ -311,5 +312,28 @@ func TestUnreachableBrokerIsNamedAtOnce(t *testing.T) {
 	err = ListTopics(testContext(t), Connection{Bootstrap: addr}, TopicSelection{}, c.output(false))
 	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), addr) {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	if err := Explain(nil); err != nil {
+		t.Error(err)
+	}
+	if err := Explain(fmt.Errorf("ask: %w", context.DeadlineExceeded)); !strings.Contains(err.Error(), "/readyz") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if err := Explain(fmt.Errorf("ask: %w", &kgo.ErrFirstReadEOF{})); !strings.Contains(err.Error(), "controller") {
+		t.Error(err)
+	}
+	if err := Explain(fmt.Errorf("%w: %w", ErrUnreachable, context.DeadlineExceeded)); strings.Contains(err.Error(), "/readyz") {
+		t.Error(err)
+	}
+}
+
+func TestBrokerErrorHasTheBrokersWords(t *testing.T) {
+	words := "broker 2 is not registered"
+	err := brokerError(kerr.InvalidReplicaAssignment.Code, &words)
+	if err.Error() != "INVALID_REPLICA_ASSIGNMENT: "+words || !errors.Is(err, kerr.InvalidReplicaAssignment) {
+		t.Error(err)
 	}
 }

@@ -276,9 +276,22 @@ func DeleteTopics(ctx context.Context, conn Connection, sel TopicSelection, out 
 func brokerError(code int16, message *string) error {
 	err := kerr.ErrorForCode(code)
 	if err != nil && message != nil && *message != "" {
-		return fmt.Errorf("%w: %s", err, *message)
+		return answeredError{code: err, message: *message}
 	}
 	return err
+}
+
+// answeredError is a broker's error with the broker's own words in place of the code's general description.
+type answeredError struct {
+	code    error
+	message string
+}
+
+func (e answeredError) Unwrap() error { return e.code }
+
+func (e answeredError) Error() string {
+	name, _, _ := strings.Cut(e.code.Error(), ":")
+	return name + ": " + e.message
 }
 
 func topicIDText(id [16]byte) string {

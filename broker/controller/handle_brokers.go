@@ -102,6 +102,7 @@ func registration(req *kmsg.BrokerRegistrationRequest) RegisterBroker {
 	cmd := RegisterBroker{
 		ID: ids.NodeID(req.BrokerID), Incarnation: req.IncarnationID, Rack: req.Rack,
 		LogFlush: tagText(&req.UnknownTags, tagLogFlush), BootID: tagText(&req.UnknownTags, tagBootID),
+		PreviousEpoch: max(req.PreviousBrokerEpoch, 0),
 	}
 	if len(req.LogDirs) > 0 {
 		cmd.Directory = req.LogDirs[0]
@@ -179,7 +180,7 @@ func wanted(b *Broker, req *kmsg.BrokerHeartbeatRequest) (BrokerAction, bool) {
 	case req.WantFence:
 		return Fence, !b.Fenced
 	default:
-		return Unfence, b.Fenced && !b.ShuttingDown && req.CurrentMetadataOffset >= b.Epoch
+		return Unfence, b.Fenced && !b.ShuttingDown && req.CurrentMetadataOffset >= max(b.Epoch, int64(b.FencedAt))
 	}
 }
 

@@ -59,6 +59,9 @@ type Broker struct {
 	// Fenced: not to be used by clients, out of every ISR. A broker starts fenced.
 	Fenced       bool `json:"fenced"`
 	ShuttingDown bool `json:"shuttingDown,omitempty"`
+	// FencedAt is the index at which the broker was fenced last. Its own metadata must be there before it is unfenced: by
+	// then what it led is over, and it knows.
+	FencedAt uint64 `json:"fencedAt,omitempty"`
 	// MetadataReplica is the broker's replica of the metadata group: its node id if it is one of the voters.
 	MetadataReplica ids.ReplicaID `json:"metadataReplica"`
 	// FormerReplicas are those of the broker's earlier data directories: they must be out of the metadata group before

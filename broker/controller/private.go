@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// registerLeadersKey is the API key of the one request that Kafka has nothing like.
+// registerLeadersKey is the API key of the request that registers leaders.
 const registerLeadersKey = kmsg.Key(10000)
 
 // PrivateAPIs are the requests between nodes that the controller listener offers besides Kafka's.

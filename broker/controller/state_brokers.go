@@ -29,7 +29,7 @@ func (e *edit) registerBroker(c RegisterBroker) Result {
 		}
 	}
 	if old != nil && old.Incarnation == c.Incarnation {
-		b.Epoch, b.Fenced, b.ShuttingDown = old.Epoch, old.Fenced, old.ShuttingDown
+		b.Epoch, b.Fenced, b.ShuttingDown, b.FencedAt = old.Epoch, old.Fenced, old.ShuttingDown, old.FencedAt
 	} else if !e.replicated() {
 		e.dropLeader(c.ID)
 	}
@@ -59,6 +59,9 @@ func (e *edit) changeBroker(c BrokerChange) ItemResult {
 	b := *e.img.Brokers[c.ID]
 	switch c.Action {
 	case Fence:
+		if !b.Fenced {
+			b.FencedAt = e.img.Index
+		}
 		b.Fenced = true
 	case Unfence:
 		if b.ShuttingDown {

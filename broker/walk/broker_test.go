@@ -97,7 +97,7 @@ func (w *world) powerCut(b *broker) {
 	w.say("broker %d has had a power cut, log %d, was %d", b.node, b.saved, len(b.log))
 	b.log, b.heard = b.log[:b.saved], 0
 	b.quarantine = nil
-	w.exposed, w.acked = map[int]bool{}, map[place]int{}
+	w.exposed, w.acked, w.cutAt = map[int]bool{}, map[place]int{}, w.nextID
 }
 
 func (w *world) restart(b *broker) {
@@ -113,7 +113,6 @@ func (w *world) registerBroker(b *broker) {
 		LogFlush: w.flush(), BootID: fmt.Sprint(b.boot), Endpoints: []controller.Endpoint{{Name: "PLAINTEXT", Host: "h", Port: 1}},
 	})
 	b.epoch, b.startAt, b.registered = int64(w.index()), w.index(), true
-	w.fencedAt[b.node] = w.index()
 	w.heard[b.node] = w.now
 }
 
@@ -321,7 +320,7 @@ func (w *world) settle(b *broker) {
 		switch {
 		case !done:
 			left = append(left, q)
-		case err == nil:
+		case err == nil && q.id > w.cutAt:
 			w.acked[q.place] = q.id
 			if q.all {
 				w.expose(q.id)
@@ -340,7 +339,7 @@ func (w *world) settle(b *broker) {
 }
 
 func (w *world) expose(id int) {
-	if !w.exposed[id] {
+	if !w.exposed[id] && id > w.cutAt {
 		w.exposed[id] = true
 		w.exposure++
 	}

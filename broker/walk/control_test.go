@@ -27,7 +27,7 @@ func (w *world) heartbeat(b *broker) {
 		}
 		w.heard[b.node] = w.now
 		w.ends.Note(b.node, []controller.PartitionEnd{{Partition: w.partition().ID, LogEnd: end}})
-		if br.Fenced && !br.ShuttingDown && seen >= w.fencedAt[b.node] {
+		if br.Fenced && !br.ShuttingDown && (w.earlyUnfence || seen >= max(uint64(br.Epoch), br.FencedAt)) {
 			w.apply(controller.ChangeBrokers{Changes: []controller.BrokerChange{{ID: b.node, Epoch: epoch, Action: controller.Unfence}}})
 		}
 		if w.img().Brokers[b.node].Fenced {
@@ -73,7 +73,6 @@ func (w *world) fence(b *broker) {
 		w.apply(controller.NoteEnds{Broker: b.node, Epoch: br.Epoch, Ends: ends})
 	}
 	w.apply(controller.ChangeBrokers{Changes: []controller.BrokerChange{{ID: b.node, Epoch: br.Epoch, Action: controller.Fence}}})
-	w.fencedAt[b.node] = w.index()
 	w.say("broker %d is fenced", b.node)
 }
 
@@ -84,7 +83,9 @@ func (w *world) facts() controller.Facts {
 		Unclean: func(string) bool { return w.unclean && w.rnd.IntN(4) == 0 },
 	}
 	for n, t := range w.heard {
-		f.LeaseEnds[n] = t.Add(sessionTimeout)
+		if f.LeaseEnds[n] = t.Add(sessionTimeout); w.noWait {
+			f.LeaseEnds[n] = w.now
+		}
 	}
 	return f
 }

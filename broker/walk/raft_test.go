@@ -116,10 +116,13 @@ func (w *world) replicate(b, to *broker) {
 	}
 	k := matching(f.raftLog(), l.raftLog())
 	upTo := k + w.rnd.IntN(len(l.raftLog())-k+1)
+	if w.rnd.IntN(3) > 0 { // a follower far behind stays so for a while
+		upTo = min(upTo, k+w.rnd.IntN(4))
+	}
 	w.give(l, f, k, upTo)
 	// No follower is told of a commit that its leader has not saved (docs/design.md, rule 10).
 	f.commit = max(f.commit, f.first+min(l.commit-l.first, upTo, b.saved-l.first))
-	if l.reign != nil && w.rnd.IntN(4) == 0 { // the high watermark travels now and then, and may be behind when a leader dies
+	if l.reign != nil && !w.deaf && w.rnd.IntN(4) == 0 { // the high watermark travels now and then
 		to.heard = max(to.heard, min(l.reign.HighWatermark(), to.end(f.first+upTo)))
 	}
 	id, term := f.id, l.term

@@ -3,6 +3,7 @@ package walk
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"cairn/broker/controller"
@@ -32,12 +33,17 @@ type setup struct {
 	moves bool
 	// os: log.flush=os, and power cuts that lose what the page cache held. What was exposed and acknowledged counts anew
 	// after each: one cut may take the only copy.
-	os      bool
+	os bool
+	// deaf: followers hear nothing of the high watermark, so a new leader's begins anew.
+	deaf    bool
 	unclean bool // unclean elections may happen; what is exposed counts anew after each
 	off     rules.Off
 	// The rules that the walk itself keeps, as the runtime would.
 	staleMin bool // 11: the leader takes ISR and minimum from two positions of the metadata log
 	noLease  bool // 8: the lease is not looked at
+	// More that the runtime has to see to.
+	earlyUnfence bool // a fenced broker is unfenced before its metadata shows it that it was fenced
+	noWait       bool // an unclean election does not wait for the leases of fenced brokers
 }
 
 // entry is a log entry. Raft's own ones have no id and take no offset.
@@ -63,16 +69,16 @@ type world struct {
 	brokers []*broker
 	net     []func() // messages under way, delivered in any order
 
-	images   []*controller.Image // images[i] is the one at index i of the metadata log
-	heard    map[ids.NodeID]time.Time
-	fencedAt map[ids.NodeID]uint64
-	ends     controller.Ends
-	watch    controller.Watch
+	images []*controller.Image // images[i] is the one at index i of the metadata log
+	heard  map[ids.NodeID]time.Time
+	ends   controller.Ends
+	watch  controller.Watch
 
 	records  map[place]int // every record ever appended
 	acked    map[place]int
 	exposed  map[int]bool
 	nextID   int
+	cutAt    int // the last record before the last power cut
 	lastInc  byte
 	trace    []string
 	exposure int // records exposed over the whole walk
@@ -93,7 +99,7 @@ func (w *world) say(f string, a ...any) {
 func newWorld(s setup) *world {
 	w := &world{
 		setup: s, rnd: rand.New(rand.NewPCG(s.seed, 1)), now: time.Unix(0, 0),
-		heard: map[ids.NodeID]time.Time{}, fencedAt: map[ids.NodeID]uint64{},
+		heard:   map[ids.NodeID]time.Time{},
 		records: map[place]int{}, acked: map[place]int{}, exposed: map[int]bool{},
 	}
 	w.images = append(w.images, controller.NewImage())
@@ -152,6 +158,9 @@ func (w *world) apply(c controller.Command) controller.Result {
 	if is.LeaderEpoch < was.LeaderEpoch || is.PartitionEpoch < was.PartitionEpoch {
 		w.fail("an epoch went back: %+v, then %+v", was, is)
 	}
+	if is.Shard != 0 && w.off == 0 {
+		w.checkState(img, is)
+	}
 	if is.PartitionEpoch != was.PartitionEpoch && is.Shard != 0 {
 		w.say("%T: generation %d leader %d epoch %d isr %v elr %v voters %v base %d unclean %v", c, is.Generation, is.Leader, is.LeaderEpoch,
 			is.InSync, is.ELR, is.Voters, is.BaseOffset, is.Recovering)
@@ -160,6 +169,31 @@ func (w *world) apply(c controller.Command) controller.Result {
 		}
 	}
 	return res
+}
+
+// checkState: what holds of the controller's state at every position of the metadata log.
+func (w *world) checkState(img *controller.Image, p *controller.Partition) {
+	bad := ""
+	inISR := func(n ids.NodeID) bool { return slices.Contains(p.InSync, n) }
+	switch {
+	case len(p.ReplicaIDs) != len(p.Replicas) || len(p.Directories) != len(p.Replicas):
+		bad = "replicas, ids and directories do not match"
+	case slices.ContainsFunc(slices.Concat(p.InSync, p.ELR, p.Voters, p.Adding, p.Removing), func(n ids.NodeID) bool { return p.ReplicaOf(n) < 0 }):
+		bad = "somebody is no replica"
+	case slices.ContainsFunc(p.ELR, inISR):
+		bad = "ISR and ELR overlap"
+	case slices.ContainsFunc(p.InSync, func(n ids.NodeID) bool { return !img.Usable(n) }):
+		bad = "a fenced broker is in sync"
+	case len(p.InSync) >= img.MinISR(topicName, p) && len(p.ELR) > 0:
+		bad = "an ELR at the minimum"
+	case p.Leader != ids.NoNode && (!inISR(p.Leader) || p.BaseOffset == ids.NoOffset):
+		bad = "the leader is not in sync, or its generation has no base"
+	case len(p.Voters)+len(p.FormerVoters) == 0:
+		bad = "nobody votes"
+	}
+	if bad != "" {
+		w.fail("%s: %+v", bad, p)
+	}
 }
 
 // applyItem is apply for a command of one part; it returns that part's code.

@@ -28,7 +28,15 @@ func dumpCommand() *cli.Command {
 			if err := need(c, "data-dir"); err != nil {
 				return err
 			}
+			if from := c.Int64("from"); from < 0 {
+				return usagef("--from %d: want an offset of 0 or more", from)
+			}
 			if c.String("topic") == "" {
+				for _, name := range []string{"partition", "from", "print-data-log", "raft"} {
+					if c.IsSet(name) {
+						return usagef("--%s needs --topic; without both, the partitions in the directory are listed", name)
+					}
+				}
 				return tools.ListStored(c.String("data-dir"), output(c))
 			}
 			partition, err := int32Flag(c, "partition", 0)

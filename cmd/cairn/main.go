@@ -14,17 +14,6 @@ import (
 	"cairn/tools"
 )
 
-// Exit codes.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError is a command line that makes no sense; the message tells what would.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() { // lives as long as the process
@@ -49,6 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func newApp(stdout, stderr io.Writer) *cli.App {
+	cli.FlagStringer = flagLine // the library has it for the whole process alone
 	app := &cli.App{
 		Name:                      "cairn",
 		Usage:                     "a message broker that speaks Kafka's protocol, and its tools",
@@ -71,7 +61,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 	}
 	app.Action = func(c *cli.Context) error {
 		if c.Args().Present() {
-			return usagef("no command %q; `cairn help` lists them", c.Args().First())
+			return unknownCommand(c.App.Commands, c.Args().First(), "cairn help")
 		}
 		return cli.ShowAppHelp(c)
 	}
@@ -88,6 +78,9 @@ func prepare(cmd *cli.Command) {
 	action := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
 		if c.Args().Present() && cmd.ArgsUsage == "" {
+			if action == nil {
+				return unknownCommand(c.Command.Subcommands, c.Args().First(), c.Command.HelpName+" --help")
+			}
 			return usagef("unexpected argument %q; `%s --help` shows what is taken", c.Args().First(), c.Command.HelpName)
 		}
 		if action == nil {
@@ -98,14 +91,6 @@ func prepare(cmd *cli.Command) {
 	for _, sub := range cmd.Subcommands {
 		prepare(sub)
 	}
-}
-
-func onUsageError(c *cli.Context, err error, _ bool) error {
-	name := "cairn"
-	if c.Command != nil && c.Command.HelpName != "" {
-		name = c.Command.HelpName
-	}
-	return usagef("%w; `%s --help` shows what is taken", err, name)
 }
 
 // connectionFlags are those that each command has that speaks to a cluster.

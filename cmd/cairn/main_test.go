@@ -33,8 +33,14 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"topics", 0, "describe"},
 		{"completion", 0, "complete -o default -F _cairn cairn"},
 		{"nonsense", 2, `no command "nonsense"`},
-		{"topics nonsense", 2, "unexpected argument"},
-		{"topics list --nonsense", 2, "cairn topics list --help"},
+		{"conzume", 2, `did you mean "consume"?`},
+		{"topics nonsense", 2, `no command "nonsense"`},
+		{"topics lst", 2, `did you mean "list"?`},
+		{"topics --create --topic t", 2, "did you mean `cairn topics create`?"},
+		{"topics list extra", 2, `unexpected argument "extra"`},
+		{"topics list --nonsense", 2, "no flag --nonsense; `cairn topics list --help`"},
+		{"topics create --topc t", 2, "did you mean --topic?"},
+		{"produce --timeout x", 2, `invalid value "x"`},
 		{"topics create", 2, "--topic is missing"},
 		{"topics create --topic t --partitions 0", 2, "--partitions 0"},
 		{"topics create --topic t --replication-factor -2", 2, "--replication-factor -2"},
@@ -52,6 +58,8 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"consume --topic t --bootstrap-server nowhere", 1, "want HOST:PORT"},
 		{"consume --topic t --raw --json", 1, "exclude each other"},
 		{"dump", 2, "--data-dir is missing"},
+		{"dump --data-dir /nonexistent --partition 1", 2, "--partition needs --topic"},
+		{"dump --data-dir /nonexistent --topic t --from -1", 2, "--from -1"},
 		{"dump --data-dir /nonexistent --topic t", 1, "must be the log.dirs"},
 		{"elect --topic t --partition 0", 2, "--election-type is missing"},
 		{"elect --election-type odd --topic t --partition 0", 1, "want preferred or unclean"},
@@ -129,7 +137,7 @@ func TestCompletionOffersCommandsAndFlags(t *testing.T) {
 
 func TestPropertiesMayHaveCommas(t *testing.T) {
 	code, _, err := runLine(t, "start --override listeners=A://127.0.0.1:1,B://127.0.0.1:2 --override no.such.property=1")
-	if code != 2 || !strings.Contains(err, "no.such.property") || strings.Contains(err, "want name=value") {
+	if code != 2 || !strings.Contains(err, "no.such.property") || strings.Contains(err, "want NAME=VALUE") {
 		t.Errorf("exit code %d: %s", code, err)
 	}
 }

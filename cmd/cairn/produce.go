@@ -32,7 +32,7 @@ func produceCommand() *cli.Command {
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic"},
 			&cli.IntFlag{Name: "partition", Usage: "write to partition `N` alone", Value: -1},
 			&cli.StringFlag{Name: "file", Usage: "read `FILE` instead of standard input"},
-			&cli.StringFlag{Name: "input", Usage: "`lines`, or json: objects as `cairn consume --json` prints them", Value: "lines"},
+			&cli.StringFlag{Name: "input", Usage: "`FORMAT`: lines, or json (objects as `cairn consume --json` prints them)", Value: "lines"},
 			&cli.StringSliceFlag{Name: "reader-property", Aliases: []string{"property"}, Usage: "how lines are read, `NAME=VALUE`; may be repeated"},
 			&cli.StringFlag{Name: "compression-codec", Usage: "`CODEC`: none, gzip, snappy, lz4 or zstd", Value: d.Codec},
 			&cli.StringFlag{Name: "request-required-acks", Aliases: []string{"acks"}, Usage: "`ACKS`: 0, 1, or all (-1)", Value: d.Acks},
@@ -87,7 +87,7 @@ func produce(c *cli.Context) error {
 		return usagef("--delivery-timeout-ms (%d) must be at least --timeout plus --request-timeout-ms (%d)",
 			o.DeliveryTimeout.Milliseconds(), (o.Linger + o.RequestTimeout).Milliseconds())
 	}
-	return tools.Produce(c.Context, connection(c, "command-property"), o, output(c))
+	return tools.Explain(tools.Produce(c.Context, connection(c, "command-property"), o, output(c)))
 }
 
 // int32Flag reads a flag that must lie between lowest and the largest 32-bit number.

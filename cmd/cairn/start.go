@@ -50,6 +50,7 @@ func start(c *cli.Context) (err error) {
 	if err != nil {
 		return usageError{err}
 	}
+	limitHeap()
 	node, err := broker.Start(c.Context, cfg, log)
 	if err != nil {
 		return fmt.Errorf("start: %w", err)

@@ -25,7 +25,7 @@ func topicError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s : %w", topicErrorPrefix, err)
+	return fmt.Errorf("%s : %w", topicErrorPrefix, tools.Explain(err))
 }
 
 func topicsCreateCommand() *cli.Command {

@@ -86,11 +86,21 @@ func run(ctx context.Context, o options) error {
 			}
 		}
 	}
-	fmt.Print(b.report.String())
+	if o.only.MatchString(frozenCase) {
+		if err := b.frozen(ctx); err != nil {
+			return fmt.Errorf("%s: %w", frozenCase, err)
+		}
+	}
+	text := b.report.String()
+	fmt.Print(text)
 	if o.out == "" {
 		return nil
 	}
-	return os.WriteFile(o.out, []byte(b.report.String()), 0o644)
+	notes, err := notesOf(o.out)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.out, []byte(text+notes), 0o644)
 }
 
 // newCluster makes a cluster, not yet started.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -14,6 +16,7 @@ import (
 type report struct {
 	head                     string
 	starts, produce, consume strings.Builder
+	frozen                   string
 }
 
 func newReport(o options) report {
@@ -21,8 +24,8 @@ func newReport(o options) report {
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	return report{head: fmt.Sprintf("# Benchmarks\n\nWritten by `make bench`; do not edit. %s, commit %s, %s, %d cores (%s), client and brokers on the same machine. "+
-		"%d runs of %v each; the median run by throughput is shown. MB are 10^6 bytes of record values. Load average before the run: %s.\n\n",
+	return report{head: fmt.Sprintf("# Benchmarks\n\nWritten by `make bench`, all but the notes at the end. %s, commit %s, %s, %d cores (%s), client and brokers on the same machine. "+
+		"%d runs of %v each; the median run by throughput is shown. MB are 10^6 bytes of record values. Load average before: %s",
 		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length, loadAverage())}
 }
 
@@ -75,7 +78,7 @@ func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Micro
 
 func (r *report) String() string {
 	var b strings.Builder
-	b.WriteString(r.head)
+	fmt.Fprintf(&b, "%s, after: %s.\n\n", r.head, loadAverage())
 	if r.starts.Len() > 0 {
 		b.WriteString("## Start\n\nOne node with one topic, from the start of the process: to its ready line, to the first acknowledged record of a client that tries " +
 			"without pause; then its resident memory.\n\n| run | ready ms | first record ms | RSS MiB |\n|---|---|---|---|\n" + r.starts.String() + "\n")
@@ -91,5 +94,31 @@ func (r *report) String() string {
 			"*cold*: all of that after a restart of the nodes.\n\n| nodes | kind | record B | MB/s | records/s | p50 ms | p99 ms | CPU s/GB | peak RSS MiB |\n" +
 			"|---|---|---|---|---|---|---|---|---|\n" + r.consume.String())
 	}
+	if r.frozen != "" {
+		b.WriteString("\n## A node that stands still\n\n" + r.frozen)
+	}
 	return b.String()
+}
+
+func (r *report) froze(length time.Duration, p produced) {
+	r.frozen = fmt.Sprintf("One of three nodes stopped (SIGSTOP) for %v under full load of one producer, 1 KiB, acks=all, flush always; the others go on once it is fenced: "+
+		"%.0f MB/s on average over that time, largest resident memory of a node %d MiB.\n", length, p.mbPerSecond(), p.PeakRSS>>20)
+}
+
+// notesHeading begins the part of the file that people write.
+const notesHeading = "\n## Notes\n"
+
+// notesOf returns the notes at the end of the file that is to be replaced, "" when there are none.
+func notesOf(file string) (string, error) {
+	old, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if at := strings.Index(string(old), notesHeading); at >= 0 {
+		return string(old[at:]), nil
+	}
+	return "", nil
 }

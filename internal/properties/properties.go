@@ -70,7 +70,7 @@ func ParseOverride(s string) (Property, error) {
 	name, value, ok := strings.Cut(s, "=")
 	name = strings.TrimSpace(name)
 	if !ok || name == "" {
-		return Property{}, fmt.Errorf("override %q: want name=value: %w", s, ErrSyntax)
+		return Property{}, fmt.Errorf("%w: override %q: want NAME=VALUE", ErrSyntax, s)
 	}
 	return Property{Name: name, Value: strings.TrimSpace(value)}, nil
 }
