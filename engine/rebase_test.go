@@ -259,24 +259,30 @@ func TestRebaseAfterACrash(t *testing.T) {
 				t.Fatal("no crash while the tail is moved")
 			}
 			for i, fs := range clones {
-				e := openMem(t, fs, nil)
-				s, found, err := e.Stored(1)
-				switch {
-				case err != nil || !found:
-					t.Fatal(found, err)
-				case i < before && (s.Binding == c.next || s.End != 8):
-					t.Errorf("crash %d of %d: owner %+v", i, len(clones), s)
-				case i >= before && (s.Binding != c.next || s.End < rebaseAgreed):
-					t.Errorf("crash %d of %d: owner %+v", i, len(clones), s)
-				case i == len(clones)-1 && !s.Complete():
-					t.Errorf("finished, but %+v", s)
-				}
-				c.finish(e)
-				c.follow(e)
-				closeEngine(t, e)
+				c.recover(fs, i < before, i == len(clones)-1)
 			}
 		})
 	}
+}
+
+// recover goes on with what a crash has left.
+func (c *rebaseCase) recover(fs vfs.FS, before, finished bool) {
+	c.t.Helper()
+	e := openMem(c.t, fs, nil)
+	s, found, err := e.Stored(1)
+	switch {
+	case err != nil || !found:
+		c.t.Fatal(found, err)
+	case before && (s.Binding == c.next || s.End != 8):
+		c.t.Errorf("crash before the change of owner: %+v", s)
+	case !before && (s.Binding != c.next || s.End < rebaseAgreed):
+		c.t.Errorf("crash after the change of owner: %+v", s)
+	case finished && !s.Complete():
+		c.t.Errorf("finished, but %+v", s)
+	}
+	c.finish(e)
+	c.follow(e)
+	closeEngine(c.t, e)
 }
 
 func TestRebaseKeepsNothing(t *testing.T) {
