@@ -39,31 +39,33 @@ func (p *partition) is(state *controller.Partition) bool {
 // prepare brings what is stored in line with the generation, and returns the binding to start the replica with.
 func (m *replicaManager) prepare(info engine.PartitionInfo, state *controller.Partition, self ids.ReplicaID) (engine.Binding, error) {
 	b := engine.Binding{Info: info, Shard: state.Shard, Replica: self, Generation: state.Generation, BaseOffset: state.BaseOffset}
-	stored, found, err := m.cfg.Engine.Stored(info.ID)
+	former, found, err := m.cfg.Engine.Owner(info.ID)
 	if err != nil {
-		return b, fmt.Errorf("read what is stored of %s: %w", label(info), err)
+		return b, fmt.Errorf("read the owner of %s: %w", label(info), err)
 	}
-	owner := found && stored.Shard == b.Shard && stored.Replica == b.Replica
-	if _, founder := state.Members()[self]; founder {
-		switch {
-		case owner:
-			b.BaseOffset = stored.BaseOffset
-		case b.BaseOffset == ids.NoOffset && found:
-			b.BaseOffset = stored.End
-			m.cfg.Log.Info("next generation begins here", zap.String("topic", info.Topic), zap.Int32("partition", info.Partition),
-				zap.Int32("generation", state.Generation), zap.Int64("baseOffset", int64(stored.End)))
-		case b.BaseOffset == ids.NoOffset:
-			b.BaseOffset = 0
-		}
+	owner := found && former.Shard == b.Shard && former.Replica == b.Replica
+	_, founder := state.Members()[self]
+	switch {
+	case founder && owner:
+		b.BaseOffset = former.BaseOffset
 		return b, nil
-	}
-	if state.BaseOffset == ids.NoOffset {
+	case !founder && state.BaseOffset == ids.NoOffset:
 		return b, fmt.Errorf("%w: the seed has not registered", errNotYet)
 	}
-	if owner && stored.Binding == b && stored.Complete() {
+	stored, found, err := m.cfg.Engine.Stored(info.ID)
+	switch {
+	case err != nil:
+		return b, fmt.Errorf("read what is stored of %s: %w", label(info), err)
+	case !founder && found && stored.Binding == b && stored.Complete():
 		return b, nil
+	case !founder:
+		return b, m.join(b, state, stored, found)
+	case b.BaseOffset == ids.NoOffset:
+		b.BaseOffset = stored.End // 0 when nothing is stored
+		m.cfg.Log.Info("next generation begins here", zap.String("topic", info.Topic), zap.Int32("partition", info.Partition),
+			zap.Int32("generation", state.Generation), zap.Int64("baseOffset", int64(stored.End)))
 	}
-	return b, m.join(b, state, stored, found)
+	return b, nil
 }
 
 // join makes the stored log a prefix of the generation's.

@@ -3,6 +3,7 @@ package broker
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -65,7 +66,7 @@ func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *cont
 		m.cfg.Log.Error("quarantine cannot be read", append(p.fields(), zap.Error(err))...)
 		return
 	}
-	reported, estimated := m.reportedLosses(img, p)
+	reported, estimated := m.reportedLosses(img, p.log().Info())
 	for _, r := range reported {
 		kept = subtract(kept, r)
 	}
@@ -84,16 +85,19 @@ func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *cont
 		p.lossesDue.Store(false)
 		return
 	}
-	if m.changeLosses(ctx, p, controller.LossReport{
+	err = m.changeLosses(ctx, controller.LossReport{
 		TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Lost: kept, AtMs: time.Now().UnixMilli(),
-	}) {
-		p.lossesDue.Store(false)
+	})
+	if err != nil {
+		p.debug("losses not reported yet", zap.Error(err))
+		return
 	}
+	p.lossesDue.Store(false)
 }
 
 // reportedLosses are the losses that name this broker: those it has reported, and whether there are estimates.
-func (m *replicaManager) reportedLosses(img *controller.Image, p *partition) (reported []controller.LostRange, estimated bool) {
-	for _, l := range img.LossesOf(p.topicID, p.index) {
+func (m *replicaManager) reportedLosses(img *controller.Image, info engine.PartitionInfo) (reported []controller.LostRange, estimated bool) {
+	for _, l := range img.LossesOf(info.TopicID, info.Partition) {
 		switch {
 		case l.Holder != m.cfg.NodeID:
 		case !l.Estimated:
@@ -135,13 +139,67 @@ func (m *replicaManager) retractLost(ctx context.Context, p *partition, img *con
 			}
 		}
 	}
-	if len(found) > 0 {
-		m.changeLosses(ctx, p, controller.LossReport{TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Found: found})
+	if len(found) == 0 {
+		return
+	}
+	report := controller.LossReport{TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Found: found}
+	if err := m.changeLosses(ctx, report); err != nil {
+		p.debug("what was found is not reported yet", zap.Error(err))
 	}
 }
 
-// changeLosses reports whether the controller has accepted the report.
-func (m *replicaManager) changeLosses(ctx context.Context, p *partition, r controller.LossReport) bool {
+// settleLosses is for a replica that was moved away, before its data is deleted: it reports what nobody else has. errNotYet
+// until the controller has accepted that.
+func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
+	img := m.cfg.Images.Image()
+	state, ok := img.PartitionOf(info.TopicID, info.Partition)
+	if !ok || img.Level < controller.ReplicationLevel {
+		return nil // the topic is deleted
+	}
+	stored, found, err := m.cfg.Engine.Stored(info.ID)
+	if err != nil || !found {
+		return err
+	}
+	log, err := m.cfg.Engine.OpenLog(info.ID)
+	if err != nil {
+		return err
+	}
+	lost, err := quarantinedRanges(log)
+	if err != nil {
+		return err
+	}
+	for _, r := range epochSpans(stored.Epochs, stored.End) {
+		if r.From = max(r.From, stored.Start); r.From < r.To {
+			lost = append(lost, r)
+		}
+	}
+	leader, err := m.dialLeader(info, state)
+	if err != nil {
+		return err
+	}
+	about, err := leader.ask(ids.NoOffset)
+	if err != nil {
+		return err
+	}
+	for _, r := range epochSpans(about.epochs, about.end) {
+		lost = subtract(lost, r)
+	}
+	reported, estimated := m.reportedLosses(img, info)
+	for _, r := range reported {
+		lost = subtract(lost, r)
+	}
+	if len(lost) == 0 && !estimated {
+		return nil
+	}
+	ctx, cancel := m.askContext()
+	defer cancel()
+	return m.changeLosses(ctx, controller.LossReport{
+		TopicID: info.TopicID, Partition: info.Partition, LeaderEpoch: state.LeaderEpoch, Lost: lost, AtMs: time.Now().UnixMilli(),
+	})
+}
+
+// changeLosses sends a report. errNotYet unless the controller has accepted it.
+func (m *replicaManager) changeLosses(ctx context.Context, r controller.LossReport) error {
 	ctx, cancel := context.WithTimeout(ctx, prefixWithin)
 	defer cancel()
 	items, err := m.cfg.Client.ReplicaCommand(ctx, controller.ChangeLosses{
@@ -149,13 +207,11 @@ func (m *replicaManager) changeLosses(ctx context.Context, p *partition, r contr
 	})
 	switch {
 	case err != nil:
-		p.debug("losses not reported yet", zap.Error(err))
+		return fmt.Errorf("%w: losses are not reported: %w", errNotYet, err)
 	case len(items) != 1 || items[0].Code != 0:
-		p.debug("losses not accepted yet", zap.Any("items", items))
-	default:
-		return true
+		return fmt.Errorf("%w: the controller does not accept the losses: %v", errNotYet, items)
 	}
-	return false
+	return nil
 }
 
 // epochSpans are the offsets of each epoch of a log.

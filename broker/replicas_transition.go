@@ -170,9 +170,15 @@ func (m *replicaManager) transition(info engine.PartitionInfo, current *partitio
 		if err != nil {
 			return current, false, err
 		}
+		if err := m.cfg.Host.Forget(current.shard); err != nil {
+			m.cfg.Log.Warn("files of a former replica stay", append(current.fields(), zap.Error(err))...)
+		}
 		current = nil
 	}
 	if wanted == nil {
+		if err := m.settleLosses(info); err != nil {
+			return nil, false, err
+		}
 		if err := m.cfg.Engine.DeletePartition(info.ID); err != nil {
 			return nil, false, fmt.Errorf("delete %s: %w", label(info), err)
 		}

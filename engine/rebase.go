@@ -32,6 +32,12 @@ type Stored struct {
 // Complete reports whether all data below the base offset of the owner's generation are there: it may be bound.
 func (s Stored) Complete() bool { return s.End >= s.BaseOffset }
 
+// Owner is who may write the partition; false when nothing of it is stored.
+func (e *Engine) Owner(p ids.PartitionID) (Binding, bool, error) {
+	o, found, err := e.owner(p)
+	return o.Binding, found, err
+}
+
 // Stored reads what is stored of a partition; false when nothing is.
 func (e *Engine) Stored(p ids.PartitionID) (s Stored, found bool, err error) {
 	l, ok := e.Log(p)
