@@ -221,7 +221,7 @@ func (p *partition) checkAppend(r *reign, all bool) error {
 	rep := &p.replication
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	l := rep.ofLocked(r)
+	l := p.leaderLocked(r)
 	if l == nil {
 		return errNotLeader
 	}
@@ -236,7 +236,7 @@ func (p *partition) settle(r *reign, next ids.Offset, all bool) (done bool, err 
 	rep := &p.replication
 	rep.mu.Lock()
 	defer rep.mu.Unlock()
-	l := rep.ofLocked(r)
+	l := p.leaderLocked(r)
 	if l == nil {
 		return true, errNotLeader
 	}
@@ -246,12 +246,17 @@ func (p *partition) settle(r *reign, next ids.Offset, all bool) (done bool, err 
 	return done, replicationError(l, err, errNotEnoughAfterAppend)
 }
 
-// ofLocked is the leader of the reign r, nil when that is over.
-func (rep *replication) ofLocked(r *reign) *isr.Leader {
-	if rep.reign != r {
+// leaderLocked is the leader of the reign r, nil when that is over. The newest image is asked too: what goes through all
+// partitions after each image comes a little later.
+func (p *partition) leaderLocked(r *reign) *isr.Leader {
+	if p.replication.reign != r || p.replication.leader == nil {
 		return nil
 	}
-	return rep.leader
+	state, ok := p.owner.cfg.Images.Image().PartitionOf(p.topicID, p.index)
+	if !ok || state.LeaderEpoch != r.epoch {
+		return nil
+	}
+	return p.replication.leader
 }
 
 // replicationError is the broker's error for one of package isr.
