@@ -484,7 +484,7 @@ func TestEveryOfferedKeyHasAHandler(t *testing.T) {
 	}
 	own := []kmsg.Key{
 		kmsg.ApiVersions, kmsg.DescribeCluster, kmsg.Key(private.ReplicasKey), kmsg.Key(private.LossesKey),
-		kmsg.Key(private.QuarantineKey), kmsg.Key(private.RemovalKey),
+		kmsg.Key(private.QuarantineKey), kmsg.Key(private.RemovalKey), logPrefixKey,
 	}
 	for k := range controllers {
 		if controller.Handles(int16(k)) == slices.Contains(own, k) {

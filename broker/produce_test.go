@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"cairn/broker/controller"
+	"cairn/internal/ids"
 	"cairn/wire/batch"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -286,6 +288,14 @@ func TestProduceNeedsTheMinimumOfInSyncReplicas(t *testing.T) {
 	raw := dialNode(t, c.brokers[leader])
 	wantCode(t, "both in sync", raw.produce(produceReq(9, -1, "t", created.ID, 0, testBatch(t, 1))).ErrorCode, nil)
 	c.stop(t, 2-leader)
+	// One of two is no majority: the survivor goes on in the next generation.
+	c.await(t, "the survivor leads", "t", func(img *controller.Image, p *controller.Partition) bool {
+		return p.Generation == 1 && img.Leader(p) != ids.NoNode
+	})
+	awaitTrue(t, func() bool {
+		p, err := c.brokers[leader].broker.replicas.lookup("t", 0)
+		return err == nil && p.generation == 1 && p.isLeader()
+	})
 	p := awaitLeader(t, c.brokers[leader], "t", 0)
 	awaitTrue(t, func() bool {
 		size, _ := p.inSyncCount()
