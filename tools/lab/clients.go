@@ -120,7 +120,11 @@ const emptyPoll = 2 * time.Second
 func (w *world) consume(ctx context.Context, topic string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
-	start, end, err := w.offsets(ctx, topic)
+	var start, end int64
+	_, _, err := w.await(ctx, "the leader to serve", 10*time.Second, func(ctx context.Context) (seen string, done bool, err error) {
+		start, end, err = w.offsets(ctx, topic) // clients try again too while a leader is only just elected
+		return "", err == nil, err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func acks1Accepted(s Settings) []Step {
 	return []Step{
 		create("acks1", 1, []int32{1, 3}),
 		freeze(3),
-		shows("acks1", "Leader: 1 Isr: 1", s.fenced()),
+		settles("acks1", "Leader: 1 Isr: 1", s.fenced()),
 		acknowledged(acksLeader("acks1", 100, 0), 0),
 	}
 }
@@ -223,7 +223,7 @@ func lastTwo(s Settings) []Step {
 		shows("last", "Leader: 1 Isr: 1,2", s.fenced()),
 		acknowledged(second, 50),
 		stop(2),
-		shows("last", "Leader: 1 Isr: 1 Elr: 2", s.fenced()),
+		settles("last", "Leader: 1 Isr: 1 Elr: 2", s.fenced()),
 		refused(sending{topic: "last", prefix: "refused", count: 1, acksAll: true}, "NOT_ENOUGH_REPLICAS"),
 		kill(1),
 		start(3, 2),

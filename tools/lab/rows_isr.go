@@ -65,7 +65,7 @@ func clampShut(s Settings) []Step {
 	refusedAll.first = 1
 	return []Step{
 		freeze(3),
-		shows("clamp", "Leader: 2 Isr: 2 Elr: 3", s.fenced()),
+		settles("clamp", "Leader: 2 Isr: 2 Elr: 3", s.fenced()),
 		refused(refusedAll, "NOT_ENOUGH_REPLICAS"),
 		shows("clamp", "Leader: 2 Isr: 2 Elr: 3", time.Second),
 		kill(2),
@@ -154,7 +154,7 @@ func belowMin(s Settings) []Step {
 		create("below", 2, []int32{2, 3, 1}),
 		acknowledged(acksAll("below", 1, 5), 0),
 		freeze(1, 3),
-		shows("below", "Leader: 2 Isr: 2", s.fenced()),
+		settles("below", "Leader: 2 Isr: 2", s.fenced()),
 		refused(refusedAll, "NOT_ENOUGH_REPLICAS"),
 		acknowledged(accepted, 1),
 		highWatermark(2, "below", 1),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -215,7 +216,7 @@ func lostRegistration(s Settings) []Step {
 		{
 			Do: "produce one record to fenced, acks=all", Expect: "acknowledged at offset 1, within 30s",
 			Run: func(ctx context.Context, w *world) (string, error) {
-				res, err := w.produce(ctx, sending{topic: "fenced", prefix: "v", first: 1, count: 1, acksAll: true, retries: 100})
+				res, err := w.produce(ctx, sending{topic: "fenced", prefix: "v", first: 1, count: 1, acksAll: true, retries: math.MaxInt32})
 				if err == nil && !slices.Equal(res.offsets, []int64{1}) {
 					err = differs("%s", res)
 				}

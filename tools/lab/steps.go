@@ -106,6 +106,30 @@ func shows(topic, text string, limit time.Duration) Step {
 	}}
 }
 
+// settles waits like shows, and then until the state, leader epoch included, has stayed so for a second and the leader serves: what follows
+// is about the state, not about the way there.
+func settles(topic, text string, limit time.Duration) Step {
+	const calm = time.Second
+	return Step{Do: "describe " + topic, Expect: fmt.Sprintf("%s, within %v, and for a second after that", text, limit), Run: func(ctx context.Context, w *world) (string, error) {
+		var since time.Time
+		epoch := int32(-1)
+		took, seen, err := w.await(ctx, text, limit+calm, func(ctx context.Context) (string, bool, error) {
+			p, err := w.describe(ctx, topic)
+			if err == nil && hasFields(p.String(), text) {
+				_, err = w.listOffset(ctx, topic, 0, p.leader, latestOffset)
+			} else if err == nil {
+				since = time.Time{}
+				return p.String(), false, nil
+			}
+			if err != nil || p.epoch != epoch || since.IsZero() {
+				epoch, since = p.epoch, time.Now()
+			}
+			return p.String(), time.Since(since) >= calm, err
+		})
+		return fmt.Sprintf("%s after %.1f s, leader epoch %d", seen, (took - calm).Seconds(), epoch), err
+	}}
+}
+
 // hasFields reports whether each "Name: value" of want is in line; a value may be empty.
 func hasFields(line, want string) bool {
 	have := fields(line)

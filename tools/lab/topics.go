@@ -138,6 +138,9 @@ func (w *world) createTopic(ctx context.Context, topic string, minISR int, assig
 			if p.leader != assignment[i][0] || !slices.Equal(p.isr, assignment[i]) {
 				return p.String(), false, nil
 			}
+			if _, err := w.listOffset(ctx, topic, int32(i), p.leader, latestOffset); err != nil {
+				return p.String(), false, err
+			}
 		}
 		return list[0].String(), true, nil
 	})
@@ -186,7 +189,14 @@ func (w *world) elect(ctx context.Context, topic string, electionType int8) erro
 	return nil
 }
 
-// offsets asks the leader where the partition begins and where consumers' reading ends, which is the high watermark.
+// timestamps that stand for the ends of a partition.
+const (
+	earliestOffset = -2
+	latestOffset   = -1
+)
+
+// offsets asks the leader where the first partition begins and where consumers' reading ends, which is the high watermark. A leader that
+// does not serve yet is an error.
 func (w *world) offsets(ctx context.Context, topic string) (start, end int64, err error) {
 	p, err := w.describe(ctx, topic)
 	if err != nil {
@@ -195,27 +205,29 @@ func (w *world) offsets(ctx context.Context, topic string) (start, end int64, er
 	if p.leader < 0 {
 		return 0, 0, errors.New("the partition has no leader")
 	}
-	var list [2]int64
-	for i, timestamp := range []int64{-2, -1} { // earliest, latest
-		req := kmsg.NewPtrListOffsetsRequest()
-		req.SetVersion(7)
-		rt := kmsg.NewListOffsetsRequestTopic()
-		rp := kmsg.NewListOffsetsRequestTopicPartition()
-		rp.Timestamp = timestamp
-		rt.Topic, rt.Partitions = topic, append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
-		resp, err := ask[*kmsg.ListOffsetsResponse](ctx, w.node(int(p.leader)).Addr, req, callLimit)
-		if err != nil {
-			return 0, 0, err
-		}
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-			return 0, 0, errors.New("ListOffsets answers for other partitions than asked")
-		}
-		rp2 := resp.Topics[0].Partitions[0]
-		if err := kerr.ErrorForCode(rp2.ErrorCode); err != nil {
-			return 0, 0, err
-		}
-		list[i] = rp2.Offset
+	if start, err = w.listOffset(ctx, topic, 0, p.leader, earliestOffset); err != nil {
+		return 0, 0, err
 	}
-	return list[0], list[1], nil
+	end, err = w.listOffset(ctx, topic, 0, p.leader, latestOffset)
+	return start, end, err
+}
+
+// listOffset asks a leader for an offset of a partition.
+func (w *world) listOffset(ctx context.Context, topic string, partition, leader int32, timestamp int64) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.SetVersion(7)
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = partition, timestamp
+	rt.Topic, rt.Partitions = topic, append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := ask[*kmsg.ListOffsetsResponse](ctx, w.node(int(leader)).Addr, req, callLimit)
+	if err != nil {
+		return 0, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, errors.New("ListOffsets answers for other partitions than asked")
+	}
+	got := resp.Topics[0].Partitions[0]
+	return got.Offset, kerr.ErrorForCode(got.ErrorCode)
 }
