@@ -48,7 +48,7 @@ func instantSaves(t testing.TB, p *partition) {
 	}, p.savedProducer)
 	seq.begin(fake)
 	p.seq = seq
-	p.watches.open(fake, 1<<60)
+	p.watches.open(p, fake, 1<<60)
 	p.reign.Store(fake)
 	rep := &p.replication
 	rep.mu.Lock()

@@ -133,6 +133,9 @@ func (op *fetchOp) unwatch() {
 	}
 }
 
+// outlivesReign implements parked: a consumer asks again.
+func (op *fetchOp) outlivesReign() bool { return false }
+
 // woken implements parked.
 func (op *fetchOp) woken(*watch, wakeCause) { op.trigger(false) }
 

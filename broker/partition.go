@@ -38,11 +38,13 @@ type partition struct {
 	reign    atomic.Pointer[reign]
 	core     atomic.Pointer[core]
 	seq      *sequencer
-	watches  watchList
+	watches  *watchList // goes on in the next generation if this broker is its seed
 	hw       atomic.Int64
 	// lossesDue: something may be in quarantine here that the controller does not know of.
 	lossesDue atomic.Bool
-	heard     atomic.Int64 // the highest high watermark that a leader told
+	// registeredAt is when it was last said that Raft has elected this replica, ms.
+	registeredAt atomic.Int64
+	heard        atomic.Int64 // the highest high watermark that a leader told
 
 	mu         sync.Mutex
 	raftLeader ids.ReplicaID // guarded by mu; 0: none known
@@ -83,6 +85,7 @@ func newPartition(owner *replicaManager, info engine.PartitionInfo, p *controlle
 		shard: p.Shard, generation: p.Generation, baseOffset: p.BaseOffset,
 		node: owner.cfg.NodeID, self: self, owner: owner,
 	}
+	part.watches = new(watchList)
 	part.seq = newSequencer(part.propose, part.savedProducer)
 	return part
 }

@@ -45,8 +45,28 @@ func (p *partition) follow(state *controller.Partition) (begun *reign) {
 		p.starting = begun
 	}
 	p.mu.Unlock()
+	if ended != nil && p.seedsNext(state) {
+		p.watches.hold(ended)
+	}
 	p.finishReign(ended)
 	return begun
+}
+
+// leaveTo ends the reign because the metadata wants the replica of another generation. Requests whose batches are in the log go
+// on waiting if that begins here.
+func (p *partition) leaveTo(next *controller.Partition) {
+	p.mu.Lock()
+	ended := p.endReignLocked()
+	p.mu.Unlock()
+	if ended != nil && p.seedsNext(next) {
+		p.watches.hold(ended)
+	}
+	p.finishReign(ended)
+}
+
+// seedsNext reports whether the partition goes on, in its next generation, with the log that is here.
+func (p *partition) seedsNext(state *controller.Partition) bool {
+	return state.Generation == p.generation+1 && len(state.Founders) == 1 && state.Founders[0].Node == p.node && state.BaseOffset == ids.NoOffset
 }
 
 // needsFollow reports whether follow would do something.
@@ -146,10 +166,11 @@ func (p *partition) accept(r *reign, start ids.Offset) {
 	}
 	r.start = start
 	p.starting = nil
-	lost := p.watches.open(r, p.highWatermark())
+	lost, reached := p.watches.open(p, r, p.highWatermark())
 	p.reign.Store(r)
 	p.mu.Unlock()
 	wakeAll(lost, wakeLost)
+	wakeAll(reached, wakeReached)
 	p.advance()
 	p.owner.isr.wants(p)
 	p.debug("reign begins", zap.Int32("leaderEpoch", int32(r.epoch)), zap.Uint64("term", uint64(r.term)), zap.Int64("start", int64(start)))

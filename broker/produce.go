@@ -239,10 +239,16 @@ func (op *produceOp) appended(slot int, base, next ids.Offset, duplicateOf int64
 // dropped implements appendWaiter.
 func (op *produceOp) dropped(slot int) { op.fail(slot, op.lost(slot)) }
 
+// outlivesReign implements parked: the batch is in the log with which the next generation begins.
+func (op *produceOp) outlivesReign() bool { return true }
+
 // woken implements parked: the high watermark has passed the batch, or leadership is lost.
 func (op *produceOp) woken(w *watch, cause wakeCause) {
 	op.mu.Lock()
 	if s := &op.slots[w.slot]; !op.done && !s.settled {
+		if w.heir != nil {
+			s.partition, s.reign = w.heir, w.heirReign
+		}
 		op.settleAppendedLocked(s, cause == wakeReached)
 	}
 	op.finish()

@@ -19,6 +19,8 @@ const (
 type parked interface {
 	// woken tells that what w waited for has come, or that it never will.
 	woken(w *watch, cause wakeCause)
+	// outlivesReign reports whether it goes on waiting when this broker leads on in the next generation.
+	outlivesReign() bool
 	// expired tells that the deadline has passed, or that the broker stops.
 	expired()
 }

@@ -13,7 +13,7 @@ func BenchmarkPurgatoryWait(b *testing.B) {
 	defer p.close()
 	var l watchList
 	r := &reign{}
-	l.open(r, 0)
+	l.open(nil, r, 0)
 	far := time.Now().Add(time.Hour)
 	others := make([]parkedRecorder, 10_000)
 	for i := range others {

@@ -13,11 +13,14 @@ import (
 type parkedRecorder struct {
 	alarm
 	watch
-	mu      sync.Mutex
-	reached int
-	lost    int
-	expiry  []time.Time
+	mu       sync.Mutex
+	outlives bool
+	reached  int
+	lost     int
+	expiry   []time.Time
 }
+
+func (p *parkedRecorder) outlivesReign() bool { return p.outlives }
 
 func (p *parkedRecorder) woken(_ *watch, cause wakeCause) {
 	p.mu.Lock()
@@ -129,7 +132,7 @@ func TestPurgatoryCloseExpiresAllAndRunsQueuedWork(t *testing.T) {
 func TestWatchListWakesByThreshold(t *testing.T) {
 	var l watchList
 	r := &reign{}
-	l.open(r, 10)
+	l.open(nil, r, 10)
 	ops := make([]*parkedRecorder, 5)
 	for i, threshold := range []ids.Offset{15, 12, 20, 11, 15} {
 		ops[i] = &parkedRecorder{}
@@ -163,9 +166,9 @@ func TestWatchListBelongsToOneReign(t *testing.T) {
 	if got := l.add(&op.watch, first); got != watchClosed {
 		t.Fatalf("before any reign: %v", got)
 	}
-	l.open(first, 0)
+	l.open(nil, first, 0)
 	l.add(&op.watch, first)
-	lost := l.open(second, 3)
+	lost, _ := l.open(nil, second, 3)
 	wakeAll(lost, wakeLost)
 	if _, n, _ := op.heard(); n != 1 {
 		t.Fatalf("lost %d times when the next reign began", n)
@@ -184,16 +187,55 @@ func TestWatchListBelongsToOneReign(t *testing.T) {
 	reached := &parkedRecorder{}
 	reached.watch.op, reached.threshold = reached, 3
 	third := &reign{}
-	l.open(third, 2)
+	l.open(nil, third, 2)
 	if got := l.add(&reached.watch, third); got != watchReached {
 		t.Fatalf("threshold that was reached before: %v", got)
+	}
+}
+
+func TestWatchListGoesOnInTheNextGeneration(t *testing.T) {
+	var l watchList
+	old, next := &reign{}, &reign{}
+	l.open(nil, old, 0)
+	ops := [4]parkedRecorder{{outlives: true}, {outlives: true}, {}, {outlives: true}}
+	for i, threshold := range []ids.Offset{5, 9, 5, 12} {
+		ops[i].watch.op, ops[i].threshold = &ops[i], threshold
+		l.add(&ops[i].watch, old)
+	}
+	want := func(when string, i, reached, lost int) {
+		t.Helper()
+		if r, n, _ := ops[i].heard(); r != reached || n != lost {
+			t.Errorf("%s: operation %d reached %d times, lost %d times", when, i, r, n)
+		}
+	}
+	l.hold(old)
+	l.close(old)
+	l.reach(99) // of the generation that is over
+	want("held", 0, 0, 0)
+	want("held", 1, 0, 0)
+	want("held", 2, 0, 1)
+	heir := &partition{}
+	lost, reached := l.open(heir, next, 6)
+	if len(lost) != 0 || len(reached) != 1 || reached[0] != &ops[0].watch {
+		t.Fatalf("lost %v, reached %v", lost, reached)
+	}
+	l.reach(10)
+	want("next reign", 1, 1, 0)
+	if w := &ops[1].watch; w.heir != heir || w.heirReign != next {
+		t.Error("the watch does not know who goes on")
+	}
+	l.hold(next)
+	l.abandon()
+	want("abandoned", 3, 0, 1)
+	if l.len() != 0 {
+		t.Errorf("%d watches left", l.len())
 	}
 }
 
 func TestWatchListRemove(t *testing.T) {
 	var l watchList
 	r := &reign{}
-	l.open(r, 0)
+	l.open(nil, r, 0)
 	var ops [20]parkedRecorder
 	for i := range ops {
 		ops[i].watch.op, ops[i].threshold = &ops[i], ids.Offset(i*7%20+1)

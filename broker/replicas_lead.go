@@ -15,6 +15,7 @@ func (m *replicaManager) elected(p *partition, term ids.Term) {
 	m.elections.Lock()
 	m.elections.pending[p] = term
 	m.elections.Unlock()
+	p.registeredAt.Store(time.Now().UnixMilli())
 	signal(m.electionWake)
 }
 
@@ -151,11 +152,25 @@ func (m *replicaManager) tick() {
 		if p.isLeader() {
 			continue
 		}
-		if state, ok := img.PartitionOf(p.topicID, p.index); ok && state.LeaderTerm == term && state.LeaderReplica == p.self {
+		state, ok := img.PartitionOf(p.topicID, p.index)
+		switch {
+		case !ok || !p.is(state):
+		case state.LeaderTerm == term && p.registered(state):
 			m.follow(p, state)
+		case p.dueToRegister(time.Now()):
+			m.elected(p, term) // a false fencing ended the leadership, and nobody else may be able to take it
 		}
 	}
 	m.retryTransitions()
+}
+
+// registerAgain is how often a leader that is not registered says again that Raft has elected it.
+const registerAgain = time.Second
+
+// dueToRegister reports whether a leader has waited long enough for its registration to ask again.
+func (p *partition) dueToRegister(now time.Time) bool {
+	last := p.registeredAt.Load()
+	return now.UnixMilli()-last >= registerAgain.Milliseconds() && p.registeredAt.CompareAndSwap(last, now.UnixMilli())
 }
 
 // expireProducers forgets producers that have not written for long, on leaders and followers alike.

@@ -39,7 +39,10 @@ func (m *replicaManager) shutdown(ctx context.Context) error {
 		}
 	}
 	_ = forEach(leaders, func(p *partition) error { m.handOver(ctx, p); return nil })
-	return forEach(m.partitions(), func(p *partition) error { return m.stopReplica(ctx, p) })
+	return forEach(m.partitions(), func(p *partition) error {
+		defer p.watches.abandon()
+		return m.stopReplica(ctx, p)
+	})
 }
 
 // forEach calls f for every partition, shutdownWorkers at a time, and joins the errors.

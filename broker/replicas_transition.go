@@ -163,7 +163,11 @@ func (m *replicaManager) runTransitions() {
 
 // transition makes one step from what runs to what is wanted. It returns what runs afterwards.
 func (m *replicaManager) transition(info engine.PartitionInfo, current *partition, wanted *controller.Partition) (next *partition, gone bool, err error) {
+	var former *partition
 	if current != nil && (wanted == nil || !current.is(wanted)) {
+		if wanted != nil {
+			current.leaveTo(wanted)
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), groupStopTimeout)
 		err := m.stopReplica(ctx, current)
 		cancel()
@@ -173,7 +177,12 @@ func (m *replicaManager) transition(info engine.PartitionInfo, current *partitio
 		if err := m.cfg.Host.Forget(current.shard); err != nil {
 			m.cfg.Log.Warn("files of a former replica stay", append(current.fields(), zap.Error(err))...)
 		}
-		current = nil
+		former, current = current, nil
+		defer func() {
+			if next == nil || next.watches != former.watches {
+				former.watches.abandon()
+			}
+		}()
 	}
 	if wanted == nil {
 		if err := m.settleLosses(info); err != nil {
@@ -187,13 +196,13 @@ func (m *replicaManager) transition(info engine.PartitionInfo, current *partitio
 	if current != nil {
 		return current, false, nil
 	}
-	next, err = m.startReplica(info, wanted)
+	next, err = m.startReplica(info, wanted, former)
 	return next, false, err
 }
 
 // startReplica brings the stored data in line with the generation, binds them to its group and starts that. An error that
-// wraps errNotYet: somebody else is not ready.
-func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controller.Partition) (*partition, error) {
+// wraps errNotYet: somebody else is not ready. former has just been stopped here; nil: nothing.
+func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controller.Partition, former *partition) (*partition, error) {
 	self := state.ReplicaIDs[state.ReplicaOf(m.cfg.NodeID)]
 	binding, err := m.prepare(info, state, self)
 	if err != nil {
@@ -201,6 +210,9 @@ func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controll
 	}
 	p := newPartition(m, info, state, self)
 	p.baseOffset = binding.BaseOffset
+	if former != nil && former.seedsNext(state) {
+		p.watches = former.watches
+	}
 	m.applySettings(p, m.cfg.Images.Image())
 	members := state.Members()
 	_, founder := members[self]

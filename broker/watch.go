@@ -24,6 +24,9 @@ type watch struct {
 	slot      int // the request's own number of the partition
 	threshold ids.Offset
 	position  int // in watchList.watches plus one; 0: not in it
+	// heir and heirReign have taken the watch over from the generation before; nil: nobody. Set before the watch fires.
+	heir      *partition
+	heirReign *reign
 }
 
 // watchList is what waits for one partition: the keyed half of the purgatory. It is open during one reign of the local
@@ -34,6 +37,7 @@ type watchList struct {
 	reign   *reign     // guarded by mu; nil: closed
 	reached ids.Offset // guarded by mu; the highest high watermark heard of
 	watches watchHeap  // guarded by mu
+	held    bool       // guarded by mu; closed, but its watches wait for the reign that goes on with the same log
 }
 
 // watchAdded is what became of an added watch.
@@ -45,13 +49,53 @@ const (
 	watchClosed                    // that reign is over; the watch is not in the list
 )
 
-// open begins the reign r, at high watermark hw. It returns what is left of the reign before, which the caller wakes
-// as lost.
-func (l *watchList) open(r *reign, hw ids.Offset) (lost []*watch) {
+// open begins the reign r of p, at high watermark hw. What was held goes on in it. It returns what the caller wakes: what is
+// left of another reign, as lost, and what hw has reached.
+func (l *watchList) open(p *partition, r *reign, hw ids.Offset) (lost, reached []*watch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reign, l.reached = r, max(hw, l.reached)
-	return l.takeLocked()
+	if !l.held {
+		return l.takeLocked(), nil
+	}
+	l.held = false
+	for _, w := range l.watches {
+		w.heir, w.heirReign = p, r
+	}
+	return nil, l.reachedLocked(l.reached)
+}
+
+// hold ends the reign r and keeps what can wait for one that goes on with the same log; the rest is woken as lost.
+func (l *watchList) hold(r *reign) {
+	l.mu.Lock()
+	if l.reign != r {
+		l.mu.Unlock()
+		return
+	}
+	l.reign, l.held = nil, true
+	var lost []*watch
+	for _, w := range l.takeLocked() {
+		if w.op.outlivesReign() {
+			heap.Push(&l.watches, w)
+		} else {
+			lost = append(lost, w)
+		}
+	}
+	l.mu.Unlock()
+	wakeAll(lost, wakeLost)
+}
+
+// abandon wakes what was held as lost: no reign goes on here.
+func (l *watchList) abandon() {
+	l.mu.Lock()
+	if !l.held {
+		l.mu.Unlock()
+		return
+	}
+	l.held = false
+	lost := l.takeLocked()
+	l.mu.Unlock()
+	wakeAll(lost, wakeLost)
 }
 
 // add puts w into the list while the reign r lasts.
@@ -80,13 +124,20 @@ func (l *watchList) remove(w *watch) {
 // reach wakes all watches with a threshold of at most hw.
 func (l *watchList) reach(hw ids.Offset) {
 	l.mu.Lock()
-	l.reached = max(hw, l.reached)
 	var due []*watch
-	for len(l.watches) > 0 && l.watches[0].threshold <= hw {
-		due = append(due, heap.Pop(&l.watches).(*watch))
+	if !l.held { // what the old generation heard late is not what the next one holds
+		l.reached = max(hw, l.reached)
+		due = l.reachedLocked(hw)
 	}
 	l.mu.Unlock()
 	wakeAll(due, wakeReached)
+}
+
+func (l *watchList) reachedLocked(hw ids.Offset) (due []*watch) {
+	for len(l.watches) > 0 && l.watches[0].threshold <= hw {
+		due = append(due, heap.Pop(&l.watches).(*watch))
+	}
+	return due
 }
 
 // close ends the reign r, unless another has begun: everything in the list is woken as lost.
