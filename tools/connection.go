@@ -20,6 +20,10 @@ const dialTimeout = 5 * time.Second
 // adminTimeout bounds one administrative command, retries included (Kafka: default.api.timeout.ms).
 const adminTimeout = 60 * time.Second
 
+// adminAnswer is how long a broker has for an answer, beyond the time that the request itself grants, before an administrative
+// command asks another one: one that is frozen must not hold up the command that is to deal with it.
+const adminAnswer = 3 * time.Second
+
 // ErrUnreachable is returned when no bootstrap address accepts a connection.
 var ErrUnreachable = errors.New("no broker reached")
 
@@ -104,6 +108,11 @@ func Explain(err error) error {
 	default:
 		return err
 	}
+}
+
+// openAdmin is open for administrative commands.
+func (c Connection) openAdmin(ctx context.Context, out Output) (*kgo.Client, error) {
+	return c.open(ctx, out, kgo.RequestTimeoutOverhead(adminAnswer))
 }
 
 // reach returns nil as soon as one address accepts a connection.

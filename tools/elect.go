@@ -65,7 +65,7 @@ func Elect(ctx context.Context, conn Connection, o ElectOptions, out Output) err
 	if err != nil {
 		return err
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func ExecuteReassignment(ctx context.Context, conn Connection, o ReassignOptions
 	if err != nil {
 		return err
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func currentAssignment(ctx context.Context, cl *kgo.Client, list []topicPartitio
 
 // ListReassignments prints what is under way.
 func ListReassignments(ctx context.Context, conn Connection, out Output) error {
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func CancelReassignments(ctx context.Context, conn Connection, o ReassignOptions
 	if err != nil {
 		return err
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func VerifyReassignment(ctx context.Context, conn Connection, o ReassignOptions,
 	if err != nil {
 		return err
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out
 	if strings.ContainsAny(o.Topic, "._") {
 		out.warn("metric names treat '.' and '_' alike, so topics that differ only there share their metrics; keep to one of the two")
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ type TopicSelection struct {
 
 // ListTopics prints the names of the selected topics, sorted.
 func ListTopics(ctx context.Context, conn Connection, sel TopicSelection, out Output) error {
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func DeleteTopics(ctx context.Context, conn Connection, sel TopicSelection, out 
 	if sel.Topic == "" && sel.TopicID == "" {
 		return errors.New("say which topic with --topic or --topic-id")
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func AlterTopics(ctx context.Context, conn Connection, o AlterTopicOptions, out 
 	if err := o.validate(); err != nil {
 		return err
 	}
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}

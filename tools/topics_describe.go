@@ -58,7 +58,7 @@ type partitionDescription struct {
 
 // DescribeTopics prints the selected topics with their partitions.
 func DescribeTopics(ctx context.Context, conn Connection, o DescribeTopicsOptions, out Output) error {
-	cl, err := conn.open(ctx, out)
+	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
 	}
