@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cairn/broker/controller"
+	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 
@@ -25,6 +26,8 @@ type testCluster struct {
 	// props are properties of every broker, faults what befalls the messages that one gets.
 	props  []string
 	faults func(id int) raftgroup.Faults
+	// engineFaults befall the store of one.
+	engineFaults func(id int) engine.Faults
 }
 
 func startCluster(t *testing.T, brokers int) *testCluster {
@@ -63,6 +66,9 @@ func (c *testCluster) start(t *testing.T, id int) {
 	}, c.props...)...)
 	if c.faults != nil {
 		cfg.faults = c.faults(id)
+	}
+	if c.engineFaults != nil {
+		cfg.engineFaults = c.engineFaults(id)
 	}
 	n, err := Start(testContext(t), cfg, testLog(t))
 	if err != nil {

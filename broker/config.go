@@ -80,8 +80,9 @@ type Config struct {
 	MetricsListener string // host:port, "" for none
 	Profiles        bool
 
-	// faults is for tests.
-	faults raftgroup.Faults
+	// faults and engineFaults are for tests.
+	faults       raftgroup.Faults
+	engineFaults engine.Faults
 	// values are the properties that were given, raw, by name.
 	values map[string]string
 }

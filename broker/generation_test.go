@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"cairn/broker/controller"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func (c *testCluster) partition(topic string) *controller.Partition {
@@ -128,6 +130,73 @@ func TestReplicaWithoutItsDataCopiesThePrefix(t *testing.T) {
 	if err := p.log().ScanBatches(0, func(ids.Offset, []byte) bool { n++; return true }); err != nil || n != 10 || p.log().End() != 10 {
 		t.Errorf("%d batches, end %d: %v", n, p.log().End(), err)
 	}
+}
+
+// TestGenerationWaitsForALateSave is rule 9 of the design: a save of the old group that is under way when the controller moves on
+// lands before the next generation looks where the log ends.
+func TestGenerationWaitsForALateSave(t *testing.T) {
+	var held atomic.Uint64 // the shard whose saves wait on broker 1
+	entered, gate := make(chan struct{}, 1), make(chan struct{})
+	c := &testCluster{engineFaults: func(id int) engine.Faults {
+		return engine.Faults{SaveDelay: func(shard ids.ShardID) {
+			if id == 1 && held.Load() == uint64(shard) {
+				signal(entered)
+				<-gate
+			}
+		}}
+	}}
+	c.run(t, 3)
+	defer c.close(t)
+	cl := c.client(t)
+	req := kmsg.NewPtrCreateTopicsRequest()
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "t", -1, -1
+	topic.ReplicaAssignment = []kmsg.CreateTopicsRequestTopicReplicaAssignment{{Replicas: []int32{1, 2, 3}}}
+	req.Topics = append(req.Topics, topic)
+	if resp, err := req.RequestWith(testContext(t), cl); err != nil || resp.Topics[0].ErrorCode != 0 {
+		t.Fatalf("%v %+v", err, resp)
+	}
+	mustProduce(t, cl, "t", 0, 10)
+	c.await(t, "in sync", "t", whole)
+	old := c.partition("t")
+	held.Store(uint64(old.Shard))
+	done := make(chan error, 1)
+	cl.Produce(testContext(t), &kgo.Record{Topic: "t", Value: []byte("v10")}, func(_ *kgo.Record, err error) { done <- err })
+	select {
+	case <-entered:
+	case <-testContext(t).Done():
+		t.Fatal("no save came")
+	}
+	c.stop(t, 2)
+	c.stop(t, 3)
+	c.await(t, "next generation", "t", func(_ *controller.Image, p *controller.Partition) bool { return p.Generation > old.Generation })
+	if err := awaitImage(testContext(t), c.brokers[0].images, func(img *controller.Image) bool {
+		p, ok := img.Partition("t", 0)
+		return ok && p.Generation > old.Generation
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if b, _, err := c.brokers[0].engine.Owner(old.ID); err != nil || b.Shard != old.Shard {
+		t.Errorf("owner %+v while a save of shard %d is under way: %v", b, old.Shard, err)
+	}
+	held.Store(0)
+	close(gate)
+	c.await(t, "leader", "t", func(img *controller.Image, p *controller.Partition) bool { return img.Leader(p) == 1 })
+	if err := <-done; err != nil {
+		t.Errorf("the record that was being saved: %v", err)
+	}
+	if p := c.partition("t"); p.BaseOffset < 10 {
+		t.Errorf("base offset %d", p.BaseOffset)
+	}
+	for id := 2; id <= 3; id++ {
+		c.start(t, id)
+		awaitReady(t, c.brokers[id-1])
+	}
+	c.await(t, "all returned", "t", whole)
+	cl.Close()
+	reader := c.client(t)
+	mustConsume(t, reader, "t", 11)
+	reader.Close()
 }
 
 func TestAgreementOfLogs(t *testing.T) {

@@ -92,7 +92,9 @@ func (n *Node) assemble() error {
 	if err := n.listen(); err != nil {
 		return err
 	}
-	e, err := engine.Open(engine.Config{Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled})
+	e, err := engine.Open(engine.Config{
+		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, Faults: n.cfg.engineFaults,
+	})
 	if err != nil {
 		return err
 	}
