@@ -21,7 +21,8 @@ func quick() map[string]string {
 func describe(t *testing.T, at, topic string) (p struct {
 	Leader             int32
 	Replicas, ISR, ELR []int32
-}) {
+},
+) {
 	t.Helper()
 	var topics []struct{ Partitions []json.RawMessage }
 	must(t, json.Unmarshal([]byte(cairn(t, "", "topics", "describe", at, "--topic", topic, "--json")), &topics))

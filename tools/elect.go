@@ -15,6 +15,9 @@ import (
 // electTimeout bounds an election (Kafka: 30 s). An unclean one may have to wait until the old leader's lease is over.
 const electTimeout = 30 * time.Second
 
+// electTimedOut is Kafka's line.
+const electTimedOut = "Timeout waiting for election results"
+
 // The election types, with Kafka's numbers.
 const (
 	electPreferred int8 = 0
@@ -77,7 +80,7 @@ func Elect(ctx context.Context, conn Connection, o ElectOptions, out Output) err
 	resp, err := req.RequestWith(ctx, cl)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return errors.New("Timeout waiting for election results; `cairn topics describe` shows who leads") //nolint:staticcheck // Kafka's words
+		return fmt.Errorf("%s; `cairn topics describe` shows who leads", electTimedOut)
 	case err != nil:
 		return err
 	}

@@ -23,6 +23,10 @@ type ReassignOptions struct {
 	SameFactor bool
 }
 
+// reassignmentExists is Kafka's line.
+const reassignmentExists = "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create " +
+	"a new partition assignment in addition to the existing one."
+
 // reassignment is one partition with its replicas, the preferred leader first.
 type reassignment struct {
 	topicPartition
@@ -94,8 +98,7 @@ func ExecuteReassignment(ctx context.Context, conn Connection, o ReassignOptions
 		return err
 	}
 	if len(active) > 0 && !o.Additional {
-		return errors.New("Cannot execute because there is an existing partition assignment.  Use --additional to override this and create " + //nolint:staticcheck // Kafka's words
-			"a new partition assignment in addition to the existing one.")
+		return fmt.Errorf("%s", reassignmentExists)
 	}
 	current, err := currentAssignment(ctx, cl, names(list))
 	if err != nil {

@@ -21,12 +21,44 @@ func runLine(t *testing.T, line string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
+// lineTest is a command line with its exit code and part of what is printed.
+type lineTest struct {
+	line string
+	code int
+	want string
+}
+
+func checkLines(t *testing.T, tests []lineTest) {
+	t.Helper()
+	for _, tc := range tests {
+		code, out, err := runLine(t, tc.line)
+		if code != tc.code || !strings.Contains(out+err, tc.want) {
+			t.Errorf("cairn %s: exit code %d, want %d and %q:\n%s%s", tc.line, code, tc.code, tc.want, out, err)
+		}
+	}
+}
+
+func TestReplicationCommandsAreChecked(t *testing.T) {
+	checkLines(t, []lineTest{
+		{"elect --topic t --partition 0", 2, "--election-type is missing"},
+		{"elect --election-type odd --topic t --partition 0", 1, "want preferred or unclean"},
+		{"elect --election-type unclean", 1, "say which partitions in one way"},
+		{"elect --election-type unclean --topic t", 1, "--topic needs --partition"},
+		{"elect --election-type unclean --topic t --partition 0 --all-topic-partitions --dry-run", 1, "say which partitions in one way"},
+		{"elect --election-type preferred --path-to-json-file /nonexistent", 1, "no such file"},
+		{"losses --partition 0", 1, "--partition needs --topic"},
+		{"recover --topic t --partition 0", 2, "--to is missing"},
+		{"recover --topic t --to u", 2, "--partition -1"},
+		{"recover --topic t --partition 0 --to u --data-dir d --remove", 1, "--remove needs a live broker"},
+		{"recover --topic t --partition 0 --to u --data-dir d --broker 1", 1, "exclude each other"},
+		{"reassign", 0, "execute"},
+		{"reassign execute", 2, "--reassignment-json-file is missing"},
+		{"reassign verify --reassignment-json-file /nonexistent", 1, "no such file"},
+	})
+}
+
 func TestExitCodesAndMessages(t *testing.T) {
-	for _, tc := range []struct {
-		line string
-		code int
-		want string // part of what is printed
-	}{
+	checkLines(t, []lineTest{
 		{"version", 0, "cairn "},
 		{"version --json", 0, `"version":`},
 		{"help", 0, "COMMANDS:"},
@@ -61,36 +93,11 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"dump --data-dir /nonexistent --partition 1", 2, "--partition needs --topic"},
 		{"dump --data-dir /nonexistent --topic t --from -1", 2, "--from -1"},
 		{"dump --data-dir /nonexistent --topic t", 1, "must be the log.dirs"},
-		{"elect --topic t --partition 0", 2, "--election-type is missing"},
-		{"elect --election-type odd --topic t --partition 0", 1, "want preferred or unclean"},
-		{"elect --election-type unclean", 1, "say which partitions in one way"},
-		{"elect --election-type unclean --topic t", 1, "--topic needs --partition"},
-		{"elect --election-type unclean --topic t --partition 0 --all-topic-partitions --dry-run", 1, "say which partitions in one way"},
-		{"elect --election-type preferred --path-to-json-file /nonexistent", 1, "no such file"},
-		{"losses --partition 0", 1, "--partition needs --topic"},
-		{"recover --topic t --partition 0", 2, "--to is missing"},
-		{"recover --topic t --to u", 2, "--partition -1"},
-		{"recover --topic t --partition 0 --to u --data-dir d --remove", 1, "--remove needs a live broker"},
-		{"recover --topic t --partition 0 --to u --data-dir d --broker 1", 1, "exclude each other"},
-		{"reassign", 0, "execute"},
-		{"reassign execute", 2, "--reassignment-json-file is missing"},
-		{"reassign verify --reassignment-json-file /nonexistent", 1, "no such file"},
-		{"lab list", 0, "all-survives-twice"},
-		{"lab list --json", 0, `"after":"acks1-offline"`},
-		{"lab run", 2, "name the experiment"},
-		{"lab run nonsense", 2, "`cairn lab list` lists them"},
-		{"lab run clamp-open nonsense", 2, `unexpected argument "nonsense"`},
-		{"lab run clamp-open --nonsense", 2, "cairn lab run --help"},
 		{"start --log-level loud", 2, "want debug, info, warn or error"},
 		{"start --log-format xml", 2, "want console or json"},
 		{"start --override no.such.property=1", 2, "no.such.property"},
 		{"start --config /nonexistent", 2, "no such file"},
-	} {
-		code, out, err := runLine(t, tc.line)
-		if code != tc.code || !strings.Contains(out+err, tc.want) {
-			t.Errorf("cairn %s: exit code %d, want %d and %q:\n%s%s", tc.line, code, tc.code, tc.want, out, err)
-		}
-	}
+	})
 }
 
 // TestEachCommandHasAnExample: help is for people who do not know the flags yet.
