@@ -18,7 +18,7 @@ const (
 	waitingRequests = 10000
 	waitingConns    = 100 // a connection takes 128 unanswered requests
 	pairedRuns      = 5
-	samples         = 200 // of each operation, before and during the wait
+	samples         = 300 // of each operation, before and during the wait
 	slackMs         = 5.0 // what may be added where twice is less
 	memoryPerWait   = 10 << 10
 	spareGoroutines = 100
@@ -285,17 +285,20 @@ func (w *world) operations(ctx context.Context, n *nodes.Node) (p99 []float64, e
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	for _, o := range measuredOperations() {
-		var took []float64
-		for range samples {
+	all := measuredOperations()
+	took := make([][]float64, len(all))
+	for range samples { // in turns, so that a bad moment of the machine is not that of one operation
+		for i, o := range all {
 			ms, err := o.once(c)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", o.name, err)
 			}
-			took = append(took, ms)
+			took[i] = append(took[i], ms)
 		}
-		slices.Sort(took)
-		p99 = append(p99, took[len(took)*99/100])
+	}
+	for _, list := range took {
+		slices.Sort(list)
+		p99 = append(p99, list[len(list)*99/100])
 	}
 	return p99, ctx.Err()
 }
