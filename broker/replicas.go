@@ -280,7 +280,11 @@ func (m *replicaManager) applySettings(p *partition, img *controller.Image) {
 			m.cfg.Log.Warn("topic config ignored in part", zap.String("topic", p.topic), zap.Error(err))
 		}
 		m.mu.Lock()
-		m.settings[p.topic] = s
+		if other := m.settings[p.topic]; other != nil && other.madeFrom(layers) { // another replica's start was faster
+			s = other
+		} else {
+			m.settings[p.topic] = s
+		}
 		m.mu.Unlock()
 	}
 	p.settings.Store(s)
