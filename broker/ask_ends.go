@@ -18,7 +18,7 @@ func (n *Node) askEnds(ctx context.Context, b *controller.Broker, partitions []i
 		return nil, err
 	}
 	conn := wire.NewConn(nc, wire.ConnConfig{ClientID: fmt.Sprintf("controller-%d", n.cfg.NodeID)})
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // it never fails
 	answer, err := conn.RoundTrip(ctx, &private.ReplicasRequest{Body: private.ReplicaQuery{Partitions: partitions}})
 	if err != nil {
 		return nil, err
