@@ -112,23 +112,6 @@ func TestWaitingRequestsCompleteWhenTheFollowerReturns(t *testing.T) {
 	}
 }
 
-// createLed creates topic "t" and returns its id and the position of partition 0's leader among the brokers.
-func createLed(t *testing.T, c *testCluster, partitions int32, replicas int16) (id [16]byte, leader int) {
-	t.Helper()
-	created, err := adminOf(t, c.brokers[0]).CreateTopic(testContext(t), partitions, replicas, nil, "t")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return created.ID, *eventually(t, func() *int {
-		for j, b := range c.brokers {
-			if p, err := b.broker.replicas.lookup("t", 0); err == nil && p.isLeader() {
-				return &j
-			}
-		}
-		return nil
-	})
-}
-
 func TestHighWatermarkIsKeptAcrossARestart(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
