@@ -59,20 +59,20 @@ func (c Connection) addresses() ([]string, error) {
 func (c Connection) open(ctx context.Context, out Output, opts ...kgo.Opt) (*kgo.Client, error) {
 	addrs, err := c.addresses()
 	if err != nil {
-		return nil, err
+		return nil, UsageError{err}
 	}
 	props, err := c.properties()
 	if err != nil {
-		return nil, err
+		return nil, UsageError{err}
 	}
 	if list := props["bootstrap.servers"]; list != "" && c.Bootstrap == "" {
 		if addrs, err = (Connection{Bootstrap: list}).addresses(); err != nil {
-			return nil, err
+			return nil, UsageError{err}
 		}
 	}
 	fromProps, ignored, err := clientOptions(props)
 	if err != nil {
-		return nil, err
+		return nil, UsageError{err}
 	}
 	for _, name := range ignored {
 		out.warn("client property %s has no effect here", name)

@@ -75,15 +75,15 @@ func (o ConsumeOptions) formatter(asJSON bool) (recordFormatter, error) {
 func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output) error {
 	start, err := o.start()
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	format, err := o.formatter(out.JSON)
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	isolation, err := parseIsolation(o.Isolation)
 	if err != nil {
-		return fmt.Errorf("--isolation-level %s: %w", o.Isolation, err)
+		return UsageError{fmt.Errorf("--isolation-level %s: %w", o.Isolation, err)}
 	}
 	cl, err := conn.open(ctx, out, kgo.FetchIsolationLevel(isolation), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.ConsiderMissingTopicDeletedAfter(DefaultRequestTimeout))

@@ -93,7 +93,7 @@ func (d *delivery) summary(topic string) producedSummary {
 func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output) error {
 	opts, err := o.clientOptions()
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	reader, closeInput, err := o.reader()
 	if err != nil {
@@ -152,7 +152,7 @@ func (o ProduceOptions) clientOptions() ([]kgo.Opt, error) {
 func (o ProduceOptions) reader() (recordReader, func(), error) {
 	props, err := parseReaderProperties(o.ReaderProperties)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, UsageError{err}
 	}
 	in, closeInput := o.In, func() {}
 	if o.File != "" {

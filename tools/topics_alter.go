@@ -23,7 +23,7 @@ type AlterTopicOptions struct {
 // AlterTopics changes the selected topics. Like Kafka it prints nothing on success, unless JSON is wanted.
 func AlterTopics(ctx context.Context, conn Connection, o AlterTopicOptions, out Output) error {
 	if err := o.validate(); err != nil {
-		return err
+		return UsageError{err}
 	}
 	cl, err := conn.open(ctx, out)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"cairn/broker"
+	"cairn/tools"
 )
 
 // shutdownTimeout bounds the orderly end of a node, the handing over of leadership included.
@@ -48,7 +49,7 @@ func start(c *cli.Context) (err error) {
 	}
 	cfg, err := broker.LoadConfig(c.String("config"), c.StringSlice("override"))
 	if err != nil {
-		return usageError{err}
+		return tools.UsageError{Err: err}
 	}
 	limitHeap()
 	node, err := broker.Start(c.Context, cfg, log)
