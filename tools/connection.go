@@ -101,6 +101,8 @@ func Explain(err error) error {
 		return fmt.Errorf("%w (cairn has neither TLS nor SASL; the listener of a controller closes such connections too)", err)
 	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable):
 		return fmt.Errorf("%w; is that the listener of a broker, and does the broker reach a controller (its log and /readyz tell)?", err)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted; what was asked may have happened or not: %w", err)
 	default:
 		return err
 	}

@@ -105,6 +105,11 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 		return err
 	}
 	defer cl.Close()
+	if o.Partition >= 0 { // a topic that does not exist may be created by the first record; all else shows then too
+		if _, err := partitionsOf(ctx, cl, o.Topic, o.Partition); errors.Is(err, errNoPartition) {
+			return err
+		}
+	}
 	var d delivery
 	readErr := o.pump(ctx, cl, reader, &d, out)
 	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.DeliveryTimeout+o.RequestTimeout)
