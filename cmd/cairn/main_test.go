@@ -34,6 +34,8 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"completion", 0, "complete -o default -F _cairn cairn"},
 		{"nonsense", 2, `no command "nonsense"`},
 		{"conzume", 2, `did you mean "consume"?`},
+		{"-v", 2, "no flag -v;"},
+		{"--version", 2, "did you mean `cairn version`?"},
 		{"topics nonsense", 2, `no command "nonsense"`},
 		{"topics lst", 2, `did you mean "list"?`},
 		{"topics --create --topic t", 2, "did you mean `cairn topics create`?"},

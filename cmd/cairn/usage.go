@@ -40,6 +40,9 @@ func unknownFlag(cmd *cli.Command, name, flag string) error {
 			return usagef("no flag --%s; did you mean `%s %s`?", flag, name, flag)
 		}
 	}
+	if len(flag) == 1 {
+		return usagef("no flag -%s; `%s --help` shows what is taken", flag, name)
+	}
 	if near := nearest.Name(flag, flagNames(cmd.Flags)); near != "" {
 		return usagef("no flag --%s; did you mean --%s? `%s --help` shows what is taken", flag, near, name)
 	}
