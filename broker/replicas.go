@@ -256,7 +256,11 @@ func (m *replicaManager) applySettings(p *partition, img *controller.Image) {
 			m.cfg.Log.Warn("topic config ignored in part", zap.String("topic", p.topic), zap.Error(err))
 		}
 		m.mu.Lock()
-		m.settings[p.topic] = s
+		if other := m.settings[p.topic]; other != nil && other.madeFrom(layers) {
+			s = other // the worker of another partition was faster
+		} else {
+			m.settings[p.topic] = s
+		}
 		m.mu.Unlock()
 	}
 	p.settings.Store(s)
