@@ -171,7 +171,7 @@ func (c *conn) awaitBytes(n int) error {
 			return err
 		case c.server.draining.Load():
 			return errDraining
-		case c.inFlight() == 0 && time.Since(c.deadlineSet) >= c.server.maxIdle:
+		case time.Since(c.deadlineSet) >= c.server.maxIdle && c.idleSince(time.Now().Add(-c.server.maxIdle)):
 			return errIdle
 		}
 		c.deadlineSet = time.Time{}
