@@ -151,6 +151,7 @@ func TestThreeBrokersServeThroughARollingRestart(t *testing.T) {
 	}
 	mustProduce(t, cl, "t", 0, 20)
 	for id := 1; id <= 3; id++ {
+		c.await(t, "all in sync", "t", whole) // the last one in sync takes the partition with it
 		c.stop(t, id)
 		fresh := c.client(t)
 		mustProduce(t, fresh, "t", 20*id, 20*id+20)

@@ -119,6 +119,8 @@ type conn struct {
 	mu     sync.Mutex
 	// pending has the unanswered requests in arrival order. guarded by mu
 	pending []*request
+	// answered is when the writer last took answers from pending: they may still be on their way. guarded by mu
+	answered time.Time
 	// unsent is the size of the ready answers in pending, as far as known before encoding. guarded by mu
 	unsent int
 	// reason is why the connection was closed. guarded by mu
@@ -170,10 +172,11 @@ func (c *conn) push(r *request) bool {
 	return true
 }
 
-func (c *conn) inFlight() int {
+// idleSince reports whether nothing has been under way since t.
+func (c *conn) idleSince(t time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.pending)
+	return len(c.pending) == 0 && !c.answered.After(t)
 }
 
 // finish stores the answer of r and wakes the writer when r is next in line.

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// frameGrace is how long a frame may take to arrive completely, plus one second per frameRate bytes of it.
+	// frameGrace is how long the bytes of one buffer of a frame may take to arrive, plus one second per frameRate of them.
 	frameGrace = 30 * time.Second
 	frameRate  = 1 << 20
 	// refusedGrace is how long a connection beyond the limits has to show that it is Raft's.
@@ -171,7 +171,7 @@ func (c *conn) awaitBytes(n int) error {
 			return err
 		case c.server.draining.Load():
 			return errDraining
-		case c.inFlight() == 0 && time.Since(c.deadlineSet) >= c.server.maxIdle:
+		case time.Since(c.deadlineSet) >= c.server.maxIdle && c.idleSince(time.Now().Add(-c.server.maxIdle)):
 			return errIdle
 		}
 		c.deadlineSet = time.Time{}
@@ -223,18 +223,20 @@ func (c *conn) readRequest(size int32) (*request, error) {
 
 // readFrame reads size prefix and body into f. Whole frames that are buffered already need no deadline.
 func (c *conn) readFrame(f *frame, size int32) error {
-	if c.br.Buffered() < 4+int(size) {
-		limit := frameGrace + time.Duration(size/frameRate)*time.Second
-		if err := c.nc.SetReadDeadline(time.Now().Add(limit)); err != nil {
-			return err
+	buffered := c.br.Buffered() >= 4+int(size)
+	body, err := wire.ReadFrame(c.br, c.server.maxFrame, func(n int) ([]byte, error) {
+		buf, err := f.grow(n)
+		if err == nil && !buffered { // the wait for memory is not the sender's
+			limit := frameGrace + time.Duration(n/frameRate)*time.Second
+			err = c.nc.SetReadDeadline(time.Now().Add(limit))
+			c.deadlineSet = time.Time{}
 		}
-		c.deadlineSet = time.Time{}
-	}
-	body, err := wire.ReadFrame(c.br, c.server.maxFrame, f.grow)
+		return buf, err
+	})
 	if err != nil {
 		return fmt.Errorf("frame of %d bytes: %w", size, err)
 	}
-	f.bytes = body
+	f.complete(body)
 	return nil
 }
 

@@ -62,6 +62,9 @@ func (c *conn) takeReady(batch []*request) (_ []*request, open bool) {
 		batch = append(batch, c.pending[n])
 		n++
 	}
+	if n > 0 {
+		c.answered = time.Now()
+	}
 	kept := copy(c.pending, c.pending[n:])
 	clear(c.pending[kept:])
 	c.pending = c.pending[:kept]

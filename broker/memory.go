@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -10,11 +11,15 @@ const (
 	smallFrame = 16 << 10
 	// smallShare is the part of the memory kept for small requests: one in smallShare.
 	smallShare = 8
+	// firstCharge is what a frame takes before any of it has come: as much as the first buffer.
+	firstCharge = 64 << 10
 )
 
 // memory bounds the bytes of all requests that were read and are not yet answered. A connection waits here before it
-// reads a frame. Large and small frames have budgets of their own, so that neither heartbeats and metadata wait behind
-// produce requests, nor the other way round. It also keeps frame buffers for reuse.
+// reads a frame, and again before each larger buffer for it: a frame takes memory for the bytes that have come, not for
+// the length it announces, or a few half-sent ones would shut out everybody else. Large and small frames have budgets of
+// their own, so that neither heartbeats and metadata wait behind produce requests, nor the other way round. It also keeps
+// frame buffers for reuse.
 type memory struct {
 	large, small budget
 	buffers      bufferPool
@@ -28,17 +33,18 @@ func newMemory(limit int64) *memory {
 	return m
 }
 
-// acquire waits until n bytes are free and takes them. Waiters are served in the order they came. A frame larger than
-// the whole budget is let in once nothing else is.
-func (m *memory) acquire(ctx context.Context, n int) (*frame, error) {
+// acquire waits until a frame of size bytes may begin to be read, and takes what its first buffer needs; grow takes the
+// rest, until ctx ends. Waiters are served in the order they came, frames that grow before new ones.
+func (m *memory) acquire(ctx context.Context, size int) (*frame, error) {
 	b := &m.large
-	if n <= smallFrame {
+	if size <= smallFrame {
 		b = &m.small
 	}
-	if err := b.acquire(ctx, int64(n)); err != nil {
+	f := &frame{memory: m, budget: b, ctx: ctx}
+	if err := b.acquire(f, int64(min(size, firstCharge))); err != nil {
 		return nil, err
 	}
-	return &frame{memory: m, budget: b, held: int64(n)}, nil
+	return f, nil
 }
 
 // used returns the bytes taken now, and limit how many there are.
@@ -48,79 +54,134 @@ func (m *memory) limit() int64 { return m.large.limit + m.small.limit }
 // waiting returns how many connections wait for memory.
 func (m *memory) waiting() int { return m.large.queued() + m.small.queued() }
 
-// budget is a counting semaphore with a first-come queue.
+// budget is a counting semaphore with two first-come queues.
 type budget struct {
 	limit int64 // constant
 
 	mu   sync.Mutex
 	used int64
-	// queue has the waiters in order of arrival. guarded by mu
-	queue []*memoryWaiter
+	// whole is the part of used that frames hold which have come completely: it is given back without anything more
+	// being needed. guarded by mu
+	whole int64
+	// beyond is the frame that may go beyond the limit until it is released, so that frames in the middle do not wait for
+	// each other, or for senders that have stopped. guarded by mu
+	beyond *frame
+	// growing and queue have the waiters in order of arrival: frames of which a part has come, and new ones.
+	// guarded by mu
+	growing, queue []*memoryWaiter
 }
 
 type memoryWaiter struct {
+	frame *frame
 	bytes int64
 	ready chan struct{}
 }
 
-func (b *budget) acquire(ctx context.Context, n int64) error {
+// acquire waits for n more bytes for a frame and adds them to what it holds.
+func (b *budget) acquire(f *frame, n int64) error {
 	b.mu.Lock()
-	if len(b.queue) == 0 && b.fitsLocked(n) {
-		b.used += n
+	w := memoryWaiter{frame: f, bytes: n}
+	if b.fitsLocked(&w) && len(b.growing) == 0 && (f.held > 0 || len(b.queue) == 0) || b.beyond == f {
+		b.takeLocked(&w)
 		b.mu.Unlock()
 		return nil
 	}
-	w := &memoryWaiter{bytes: n, ready: make(chan struct{})}
-	b.queue = append(b.queue, w)
+	return b.wait(&memoryWaiter{frame: f, bytes: n, ready: make(chan struct{})})
+}
+
+// wait is the rest of acquire, with b.mu locked, which it unlocks.
+func (b *budget) wait(w *memoryWaiter) error {
+	b.queueLocked(w, true)
+	b.admitLocked()
 	b.mu.Unlock()
 	select {
 	case <-w.ready:
 		return nil
-	case <-ctx.Done():
+	case <-w.frame.ctx.Done():
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
 	case <-w.ready: // admitted meanwhile: give it back
-		b.releaseLocked(n)
-		return ctx.Err()
+		b.used -= w.bytes
+		w.frame.held -= w.bytes
 	default:
-	}
-	for i, q := range b.queue {
-		if q == w {
-			b.queue = append(b.queue[:i], b.queue[i+1:]...)
-			break
-		}
+		b.queueLocked(w, false)
 	}
 	b.admitLocked() // those behind w may fit
-	return ctx.Err()
+	return w.frame.ctx.Err()
 }
 
-func (b *budget) release(n int64) {
+// queueLocked puts a waiter at the end of its queue, or takes it out wherever it stands.
+func (b *budget) queueLocked(w *memoryWaiter, in bool) {
+	q := &b.queue
+	if w.frame.held > 0 {
+		q = &b.growing
+	}
+	if in {
+		*q = append(*q, w)
+		return
+	}
+	*q = slices.DeleteFunc(*q, func(other *memoryWaiter) bool { return other == w })
+}
+
+// completed notes that a frame has come completely.
+func (b *budget) completed(f *frame) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.releaseLocked(n)
+	f.whole = true
+	b.whole += f.held
 }
 
-func (b *budget) releaseLocked(n int64) {
-	b.used -= n
-	if b.used < 0 {
+// release gives back what a frame held.
+func (b *budget) release(f *frame) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= f.held
+	if f.whole {
+		b.whole -= f.held
+	}
+	if b.beyond == f {
+		b.beyond = nil
+	}
+	if b.used < 0 || b.whole < 0 {
 		panic("BUG: request memory released twice")
 	}
 	b.admitLocked()
 }
 
-// admitLocked lets in the waiters at the head of the queue that fit.
+// admitLocked lets in the waiters that fit: those at the head of growing, and once there are none those of queue. If
+// nobody is about to give memory back, since no frame is complete, the first of growing goes on beyond the limit.
 func (b *budget) admitLocked() {
-	for len(b.queue) > 0 && b.fitsLocked(b.queue[0].bytes) {
+	for len(b.growing) > 0 {
+		w := b.growing[0]
+		if !b.fitsLocked(w) {
+			if b.whole > 0 || b.beyond != nil {
+				return
+			}
+			b.beyond = w.frame
+		}
+		b.growing = b.growing[1:]
+		b.takeLocked(w)
+	}
+	for len(b.queue) > 0 && b.fitsLocked(b.queue[0]) {
 		w := b.queue[0]
 		b.queue = b.queue[1:]
-		b.used += w.bytes
+		b.takeLocked(w)
+	}
+}
+
+func (b *budget) takeLocked(w *memoryWaiter) {
+	b.used += w.bytes
+	w.frame.held += w.bytes
+	if w.ready != nil {
 		close(w.ready)
 	}
 }
 
-func (b *budget) fitsLocked(n int64) bool { return b.used == 0 || b.used+n <= b.limit }
+func (b *budget) fitsLocked(w *memoryWaiter) bool {
+	return b.used == w.frame.held || b.used+w.bytes <= b.limit
+}
 
 func (b *budget) taken() int64 {
 	b.mu.Lock()
@@ -131,24 +192,38 @@ func (b *budget) taken() int64 {
 func (b *budget) queued() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.queue)
+	return len(b.growing) + len(b.queue)
 }
 
 // frame holds the bytes of one request and its share of the memory bound, from before it is read until it is answered.
 type frame struct {
 	memory *memory
 	budget *budget
-	held   int64
-	buf    []byte // full capacity of the buffer in use
-	last   []byte // that of the buffer before, whose content is being copied
-	bytes  []byte // the request; aliases buf
+	ctx    context.Context // of its connection: ends the wait for memory
+	held   int64           // guarded by budget.mu, like whole, and written by the frame's reader alone or while it waits
+	whole  bool            // it has come completely
+	buf    []byte          // full capacity of the buffer in use
+	last   []byte          // that of the buffer before, whose content is being copied
+	bytes  []byte          // the request; aliases buf
 }
 
-// grow returns a buffer of n bytes. The buffer of the call before stays valid until the next call or release.
+// grow returns a buffer of n bytes, when there is memory for it. The buffer of the call before stays valid until the next
+// call or release.
 func (f *frame) grow(n int) ([]byte, error) {
+	if more := int64(n) - f.held; more > 0 {
+		if err := f.budget.acquire(f, more); err != nil {
+			return nil, err
+		}
+	}
 	f.memory.buffers.keep(f.last)
 	f.last, f.buf = f.buf, f.memory.buffers.take(n)
 	return f.buf[:n], nil
+}
+
+// complete notes the bytes of the whole frame.
+func (f *frame) complete(body []byte) {
+	f.bytes = body
+	f.budget.completed(f)
 }
 
 // release gives buffer and memory back. The bytes must not be used any more.
@@ -158,6 +233,6 @@ func (f *frame) release() {
 	}
 	f.memory.buffers.keep(f.last)
 	f.memory.buffers.keep(f.buf)
-	f.budget.release(f.held)
+	f.budget.release(f)
 	f.buf, f.last, f.bytes, f.budget = nil, nil, nil, nil
 }

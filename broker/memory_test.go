@@ -7,15 +7,98 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func mustAcquire(t *testing.T, m *memory, n int) *frame {
 	t.Helper()
-	f, err := m.acquire(t.Context(), n)
+	f, err := acquireWhole(t.Context(), m, n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// acquireWhole takes memory as a frame of n bytes does that comes at once.
+func acquireWhole(ctx context.Context, m *memory, n int) (*frame, error) {
+	f, err := m.acquire(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	body, err := f.grow(n)
+	if err != nil {
+		f.release()
+		return nil, err
+	}
+	f.complete(body)
+	return f, nil
+}
+
+// A few frames that were announced long and have not come take next to nothing from the others.
+func TestHalfSentFramesLeaveMemoryToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(256 << 20)
+		var stalled []*frame
+		for range 100 {
+			f, err := m.acquire(t.Context(), 90<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.grow(2 << 20); err != nil {
+				t.Fatal(err)
+			}
+			stalled = append(stalled, f)
+		}
+		mustAcquire(t, m, 1<<20).release()
+		for _, f := range stalled {
+			f.release()
+		}
+		if m.used() != 0 || m.waiting() != 0 {
+			t.Errorf("%d bytes used, %d waiting", m.used(), m.waiting())
+		}
+	})
+}
+
+// Frames that together need more than there is, each with a part of it, all come through; one sender has stopped for good.
+func TestFramesInTheMiddleDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(8 << 20)
+		stalled, err := m.acquire(t.Context(), 5<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const size = 3 << 20
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				f, err := m.acquire(t.Context(), size)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for n := 1 << 20; n <= size; n += 1 << 20 {
+					time.Sleep(time.Millisecond) // of the bubble's clock: all frames are at the same point
+					b, err := f.grow(n)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n == size {
+						f.complete(b)
+					}
+				}
+				f.release()
+			})
+		}
+		wg.Wait()
+		if limit := m.large.limit; m.used() > limit+size || m.waiting() != 0 {
+			t.Errorf("%d bytes used, %d waiting", m.used(), m.waiting())
+		}
+		stalled.release()
+		if m.used() != 0 {
+			t.Errorf("%d bytes used", m.used())
+		}
+	})
 }
 
 func TestMemoryServesWaitersInOrder(t *testing.T) {
@@ -35,7 +118,7 @@ func TestMemoryServesWaitersInOrder(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if m.waiting() != 3 || m.used() != 600<<10 {
+		if m.waiting() != 3 || m.used() != 600<<10+firstCharge {
 			t.Fatalf("%d waiting, %d bytes used", m.waiting(), m.used())
 		}
 		first.release()
@@ -52,7 +135,7 @@ func TestSmallRequestsPassLargeOnesThatWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error)
 	go func() {
-		_, err := m.acquire(ctx, 800<<10)
+		_, err := acquireWhole(ctx, m, 800<<10)
 		failed <- err
 	}()
 	for range 100 { // one after another, as a client does that waits for answers
@@ -84,7 +167,7 @@ func TestCancelledWaiterLetsThoseBehindItIn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			_, err := m.acquire(ctx, 600<<10)
+			_, err := acquireWhole(ctx, m, 600<<10)
 			done <- err
 		}()
 		synctest.Wait()

@@ -280,8 +280,8 @@ func (m *replicaManager) applySettings(p *partition, img *controller.Image) {
 			m.cfg.Log.Warn("topic config ignored in part", zap.String("topic", p.topic), zap.Error(err))
 		}
 		m.mu.Lock()
-		if other := m.settings[p.topic]; other != nil && other.madeFrom(layers) { // another replica's start was faster
-			s = other
+		if other := m.settings[p.topic]; other != nil && other.madeFrom(layers) {
+			s = other // the worker of another partition was faster
 		} else {
 			m.settings[p.topic] = s
 		}

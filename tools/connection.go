@@ -63,20 +63,20 @@ func (c Connection) addresses() ([]string, error) {
 func (c Connection) open(ctx context.Context, out Output, opts ...kgo.Opt) (*kgo.Client, error) {
 	addrs, err := c.addresses()
 	if err != nil {
-		return nil, err
+		return nil, UsageError{err}
 	}
 	props, err := c.properties()
 	if err != nil {
-		return nil, err
+		return nil, UsageError{err}
 	}
 	if list := props["bootstrap.servers"]; list != "" && c.Bootstrap == "" {
 		if addrs, err = (Connection{Bootstrap: list}).addresses(); err != nil {
-			return nil, err
+			return nil, UsageError{err}
 		}
 	}
 	fromProps, ignored, err := clientOptions(props)
 	if err != nil {
-		return nil, err
+		return nil, UsageError{err}
 	}
 	for _, name := range ignored {
 		out.warn("client property %s has no effect here", name)
@@ -105,6 +105,8 @@ func Explain(err error) error {
 		return fmt.Errorf("%w (cairn has neither TLS nor SASL; the listener of a controller closes such connections too)", err)
 	case errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrUnreachable):
 		return fmt.Errorf("%w; is that the listener of a broker, and does the broker reach a controller (its log and /readyz tell)?", err)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted; what was asked may have happened or not: %w", err)
 	default:
 		return err
 	}

@@ -30,6 +30,9 @@ func DefaultConsumeOptions() ConsumeOptions {
 	return ConsumeOptions{Partition: -1, Offset: "latest", MaxMessages: -1, Isolation: "read_uncommitted"}
 }
 
+// errNoPartition is returned for a partition that its topic does not have.
+var errNoPartition = errors.New("no partition")
+
 // start is where to begin. A number that is out of range is an error; latest and earliest have no such case.
 func (o ConsumeOptions) start() (kgo.Offset, error) {
 	none := kgo.NoResetOffset()
@@ -75,15 +78,15 @@ func (o ConsumeOptions) formatter(asJSON bool) (recordFormatter, error) {
 func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output) error {
 	start, err := o.start()
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	format, err := o.formatter(out.JSON)
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	isolation, err := parseIsolation(o.Isolation)
 	if err != nil {
-		return fmt.Errorf("--isolation-level %s: %w", o.Isolation, err)
+		return UsageError{fmt.Errorf("--isolation-level %s: %w", o.Isolation, err)}
 	}
 	cl, err := conn.open(ctx, out, kgo.FetchIsolationLevel(isolation), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.ConsiderMissingTopicDeletedAfter(DefaultRequestTimeout))
@@ -104,35 +107,49 @@ func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output)
 
 // assignment asks which partitions there are, so that a wrong topic or partition is an error instead of a long wait.
 func (o ConsumeOptions) assignment(ctx context.Context, cl *kgo.Client, start kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+	partitions, err := partitionsOf(ctx, cl, o.Topic, o.Partition)
+	if err != nil {
+		return nil, err
+	}
+	starts := map[int32]kgo.Offset{}
+	for _, p := range partitions {
+		starts[p] = start
+	}
+	return map[string]map[int32]kgo.Offset{o.Topic: starts}, nil
+}
+
+// partitionsOf returns the partitions of a topic that fit: all of them with partition -1, else that one. There is an error if none does; the
+// topic is not created.
+func partitionsOf(ctx context.Context, cl *kgo.Client, topic string, partition int32) ([]int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	rt := kmsg.NewMetadataRequestTopic()
-	rt.Topic = kmsg.StringPtr(o.Topic)
+	rt.Topic = kmsg.StringPtr(topic)
 	req.Topics = append(req.Topics, rt)
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
-	parts := map[int32]kgo.Offset{}
+	var fit []int32
 	for _, t := range resp.Topics {
 		err := brokerError(t.ErrorCode, nil)
 		if errors.Is(err, kerr.UnknownTopicOrPartition) {
-			return nil, TopicSelection{Topic: o.Topic}.missing()
+			return nil, TopicSelection{Topic: topic}.missing()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("topic '%s': %w", o.Topic, err)
+			return nil, fmt.Errorf("topic '%s': %w", topic, err)
 		}
 		for _, p := range t.Partitions {
-			if o.Partition < 0 || p.Partition == o.Partition {
-				parts[p.Partition] = start
+			if partition < 0 || p.Partition == partition {
+				fit = append(fit, p.Partition)
 			}
 		}
-		if len(parts) == 0 {
-			return nil, fmt.Errorf("topic '%s' has no partition %d: it has %d, numbered from 0", o.Topic, o.Partition, len(t.Partitions))
+		if len(fit) == 0 {
+			return nil, fmt.Errorf("topic '%s' has %w %d: it has %d, numbered from 0", topic, errNoPartition, partition, len(t.Partitions))
 		}
 	}
-	return map[string]map[int32]kgo.Offset{o.Topic: parts}, nil
+	return fit, nil
 }
 
 // consumption is one run of Consume.

@@ -6,7 +6,8 @@
 //
 //	func Produce(ctx context.Context, conn Connection, opts ProduceOptions, out Output) error
 //
-// which returns when the command is done. An error is meant for the person at the terminal: it says what to do next.
+// which returns when the command is done. An error is meant for the person at the terminal: it says what to do next. Options that make no
+// sense are a UsageError.
 //
 // Concurrency: a function starts what it needs and waits for it; nothing outlives it, save the one goroutine that may sit in a
 // read of standard input, which no signal can end. Options are not changed and may be reused.

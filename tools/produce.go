@@ -93,7 +93,7 @@ func (d *delivery) summary(topic string) producedSummary {
 func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output) error {
 	opts, err := o.clientOptions()
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	reader, closeInput, err := o.reader()
 	if err != nil {
@@ -105,6 +105,11 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 		return err
 	}
 	defer cl.Close()
+	if o.Partition >= 0 { // a topic that does not exist may be created by the first record; all else shows then too
+		if _, err := partitionsOf(ctx, cl, o.Topic, o.Partition); errors.Is(err, errNoPartition) {
+			return err
+		}
+	}
 	var d delivery
 	readErr := o.pump(ctx, cl, reader, &d, out)
 	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.DeliveryTimeout+o.RequestTimeout)
@@ -152,7 +157,7 @@ func (o ProduceOptions) clientOptions() ([]kgo.Opt, error) {
 func (o ProduceOptions) reader() (recordReader, func(), error) {
 	props, err := parseReaderProperties(o.ReaderProperties)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, UsageError{err}
 	}
 	in, closeInput := o.In, func() {}
 	if o.File != "" {

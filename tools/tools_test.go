@@ -266,6 +266,15 @@ func TestProduceCountsFailedRecords(t *testing.T) {
 	}
 }
 
+func TestProduceToAPartitionThatIsNotThere(t *testing.T) {
+	_, conn := fakeCluster(t, kfake.SeedTopics(2, "two"))
+	c, o := &capture{}, DefaultProduceOptions()
+	o.Topic, o.Partition, o.In = "two", 2, strings.NewReader("a")
+	if err := Produce(testContext(t), conn, o, c.output(false)); err == nil || !strings.Contains(err.Error(), "has no partition 2: it has 2") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestConsumeSaysWhatIsWrong(t *testing.T) {
 	_, conn := fakeCluster(t, kfake.SeedTopics(2, "two"))
 	ctx := testContext(t)
@@ -323,6 +332,9 @@ func TestExplain(t *testing.T) {
 		t.Error(err)
 	}
 	if err := Explain(fmt.Errorf("ask: %w", &kgo.ErrFirstReadEOF{})); !strings.Contains(err.Error(), "controller") {
+		t.Error(err)
+	}
+	if err := Explain(fmt.Errorf("ask: %w", context.Canceled)); !strings.Contains(err.Error(), "interrupted") {
 		t.Error(err)
 	}
 	if err := Explain(fmt.Errorf("%w: %w", ErrUnreachable, context.DeadlineExceeded)); strings.Contains(err.Error(), "/readyz") {

@@ -40,7 +40,7 @@ type createdTopic struct {
 func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out Output) error {
 	req, err := o.request()
 	if err != nil {
-		return err
+		return UsageError{err}
 	}
 	if strings.ContainsAny(o.Topic, "._") {
 		out.warn("metric names treat '.' and '_' alike, so topics that differ only there share their metrics; keep to one of the two")
@@ -216,7 +216,7 @@ func (sel TopicSelection) matcher() (func(name string, id [16]byte) bool, error)
 	if sel.TopicID != "" {
 		want, err := ids.ParseUUID(sel.TopicID)
 		if err != nil {
-			return nil, fmt.Errorf("--topic-id: %w", err)
+			return nil, UsageError{fmt.Errorf("--topic-id: %w", err)}
 		}
 		return func(_ string, id [16]byte) bool { return id == want }, nil
 	}
@@ -225,7 +225,7 @@ func (sel TopicSelection) matcher() (func(name string, id [16]byte) bool, error)
 	}
 	re, err := regexp.Compile(`^(?:` + strings.ReplaceAll(sel.Topic, ",", "|") + `)$`)
 	if err != nil {
-		return nil, fmt.Errorf("--topic %q: %w", sel.Topic, err)
+		return nil, UsageError{fmt.Errorf("--topic %q: %w", sel.Topic, err)}
 	}
 	return func(name string, _ [16]byte) bool { return name == sel.Topic || re.MatchString(name) }, nil
 }
@@ -233,7 +233,7 @@ func (sel TopicSelection) matcher() (func(name string, id [16]byte) bool, error)
 // DeleteTopics deletes the selected topics. Like Kafka it prints nothing on success, unless JSON is wanted.
 func DeleteTopics(ctx context.Context, conn Connection, sel TopicSelection, out Output) error {
 	if sel.Topic == "" && sel.TopicID == "" {
-		return errors.New("say which topic with --topic or --topic-id")
+		return UsageError{errors.New("say which topic with --topic or --topic-id")}
 	}
 	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {

@@ -23,7 +23,7 @@ type AlterTopicOptions struct {
 // AlterTopics changes the selected topics. Like Kafka it prints nothing on success, unless JSON is wanted.
 func AlterTopics(ctx context.Context, conn Connection, o AlterTopicOptions, out Output) error {
 	if err := o.validate(); err != nil {
-		return err
+		return UsageError{err}
 	}
 	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
@@ -66,8 +66,8 @@ func (o AlterTopicOptions) validate() error {
 		return errors.New("--replica-assignment needs --partitions")
 	case o.Partitions == 0 && len(o.Configs)+len(o.DeleteConfigs) == 0:
 		return errors.New("nothing to alter: give --partitions, --config or --delete-config")
-	default:
-		return nil
+	default: // here, because setConfigs comes after the partitions were added
+		return splitPairs(map[string]string{}, o.Configs, "--config")
 	}
 }
 

@@ -89,7 +89,7 @@ func TestCreateTopicsCodes(t *testing.T) {
 			{"too many partitions", newTopic("t", 10_001, 1, nil), kerr.PolicyViolation},
 			{"no replicas", newTopic("t", 1, 0, nil), kerr.InvalidReplicationFactor},
 			{"negative replicas", newTopic("t", 1, -3, nil), kerr.InvalidReplicationFactor},
-			{"more replicas than live brokers", newTopic("t", 1, 3, nil), kerr.InvalidReplicationFactor},
+			{"more replicas than brokers", newTopic("t", 1, 4, nil), kerr.InvalidReplicationFactor},
 			{"assignment and partitions", newTopic("t", 1, -1, assigned([]int32{1})), kerr.InvalidRequest},
 			{"assignment and factor", newTopic("t", -1, 1, assigned([]int32{1})), kerr.InvalidRequest},
 			{"assignment of a stranger", newTopic("t", -1, -1, assigned([]int32{9})), kerr.InvalidReplicaAssignment},

@@ -12,20 +12,26 @@ import (
 // placement spreads the replicas of new partitions over the unfenced brokers: leaders in turn, from a random start;
 // followers in turn behind the leader, at a distance that grows by one each round, so that a broker's followers do not
 // all sit on its neighbour. Where brokers have racks, they are taken in turn by rack, and a partition uses as many racks
-// as it can.
+// as it can. A broker that is fenced gets followers only where the others are too few, as in Kafka, so that topics can be
+// created while a broker is down.
 type placement struct {
 	brokers []*Broker
+	fenced  []*Broker
 	next    int // leader of the next partition
 	shift   int
 }
 
-// newPlacement prepares a spread over the image's brokers that are neither fenced nor shutting down.
+// newPlacement prepares a spread over the image's brokers that are not shutting down.
 func newPlacement(img *Image, rng *rand.Rand) *placement {
 	p := &placement{}
 	byRack := map[string][]*Broker{}
 	var racks []string
 	for _, b := range img.BrokerList() {
-		if b.Fenced || b.ShuttingDown {
+		if b.ShuttingDown {
+			continue
+		}
+		if b.Fenced {
+			p.fenced = append(p.fenced, b)
 			continue
 		}
 		if _, ok := byRack[b.rack()]; !ok {
@@ -55,11 +61,16 @@ func (b *Broker) rack() string {
 	return *b.Rack
 }
 
-// place returns the replicas of so many new partitions. Code INVALID_REPLICATION_FACTOR if there are too few brokers.
+// place returns the replicas of so many new partitions. Code INVALID_REPLICATION_FACTOR if there are too few brokers, or
+// too few alive: a majority of the replicas has to be, since a new partition has nobody else to elect a leader.
 func (p *placement) place(partitions int, factor int) ([][]ids.NodeID, ItemResult) {
-	if factor > len(p.brokers) {
+	switch alive, all := len(p.brokers), len(p.brokers)+len(p.fenced); {
+	case factor > all:
 		return nil, refuseItem(kerr.InvalidReplicationFactor,
-			"Unable to replicate the partition %d time(s): only %d broker(s) are alive.", factor, len(p.brokers))
+			"Unable to replicate the partition %d time(s): only %d broker(s) are registered.", factor, all)
+	case alive <= factor/2:
+		return nil, refuseItem(kerr.InvalidReplicationFactor,
+			"Unable to replicate the partition %d time(s): only %d broker(s) are alive.", factor, alive)
 	}
 	out := make([][]ids.NodeID, partitions)
 	for i := range out {
@@ -71,7 +82,7 @@ func (p *placement) place(partitions int, factor int) ([][]ids.NodeID, ItemResul
 	return out, ItemResult{}
 }
 
-// replicas picks one partition's: in turn, first one of each rack, then whoever is left.
+// replicas picks one partition's: in turn, first one of each rack, then whoever is left, then the fenced in turn.
 func (p *placement) replicas(factor int) []ids.NodeID {
 	order := p.order()
 	var picked []ids.NodeID
@@ -85,6 +96,9 @@ func (p *placement) replicas(factor int) []ids.NodeID {
 		if len(picked) < factor && !slices.Contains(picked, b.ID) {
 			picked = append(picked, b.ID)
 		}
+	}
+	for i := 0; len(picked) < factor; i++ {
+		picked = append(picked, p.fenced[(p.next+i)%len(p.fenced)].ID)
 	}
 	return picked
 }

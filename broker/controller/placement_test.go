@@ -92,11 +92,42 @@ func TestPlacementPassesOverBrokersOutOfService(t *testing.T) {
 			}
 		}
 	}
-	if _, bad := newPlacement(img, rng).place(1, 3); bad.Code != kerr.InvalidReplicationFactor.Code {
-		t.Errorf("three replicas on two brokers: %+v", bad)
+	if _, bad := newPlacement(img, rng).place(1, 4); bad.Code != kerr.InvalidReplicationFactor.Code {
+		t.Errorf("four replicas on three brokers: %+v", bad)
 	}
 	if _, bad := newPlacement(NewImage(), rng).place(1, 1); bad.Code != kerr.InvalidReplicationFactor.Code {
 		t.Errorf("no broker: %+v", bad)
+	}
+}
+
+// As in Kafka, a topic can be created while a broker is down; here as long as a majority of its replicas is alive.
+func TestPlacementPutsFollowersOnFencedBrokersAtNeed(t *testing.T) {
+	img := brokersIn("", "", "", "", "")
+	img.Brokers[1].Fenced, img.Brokers[4].Fenced = true, true
+	rng := rand.New(rand.NewPCG(1, 1))
+	for factor := 1; factor <= 5; factor++ {
+		partitions, bad := newPlacement(img, rng).place(6, factor)
+		if bad.Code != 0 {
+			t.Fatalf("factor %d: %+v", factor, bad)
+		}
+		for _, replicas := range partitions {
+			seen := map[ids.NodeID]bool{}
+			for i, n := range replicas {
+				seen[n] = true
+				if img.Brokers[n].Fenced != (i >= 3) {
+					t.Errorf("factor %d: %v has the fenced ones not at its end", factor, replicas)
+				}
+			}
+			if len(replicas) != factor || len(seen) != factor {
+				t.Errorf("factor %d: %v", factor, replicas)
+			}
+		}
+	}
+	img.Brokers[2].Fenced = true
+	for factor, want := range map[int]int16{3: 0, 4: kerr.InvalidReplicationFactor.Code, 5: kerr.InvalidReplicationFactor.Code} {
+		if _, bad := newPlacement(img, rng).place(1, factor); bad.Code != want {
+			t.Errorf("factor %d with two of five alive: %+v, want code %d", factor, bad, want)
+		}
 	}
 }
 

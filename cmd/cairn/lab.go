@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"cairn/tools"
 	"cairn/tools/lab"
 )
 
@@ -60,7 +61,7 @@ func labRun(c *cli.Context) error {
 		}
 	}
 	if _, err := lab.Find(name); err != nil {
-		return usageError{err}
+		return tools.UsageError{Err: err}
 	}
 	binary, err := os.Executable()
 	if err != nil {

@@ -30,7 +30,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	_, _ = fmt.Fprintln(stderr, "cairn: "+err.Error()) // nowhere else to say it
-	var usage usageError
+	var usage tools.UsageError
 	if errors.As(err, &usage) {
 		return exitUsage
 	}

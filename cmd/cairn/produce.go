@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -94,7 +93,7 @@ func produce(c *cli.Context) error {
 func int32Flag(c *cli.Context, name string, lowest int32) (int32, error) {
 	n := c.Int(name)
 	if n < int(lowest) || n > 1<<31-1 {
-		return 0, usageError{fmt.Errorf("--%s %d: want a number from %d to %d", name, n, lowest, 1<<31-1)}
+		return 0, usagef("--%s %d: want a number from %d to %d", name, n, lowest, 1<<31-1)
 	}
 	return int32(n), nil
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"cairn/broker"
+	"cairn/tools"
 )
 
 // shutdownTimeout bounds the orderly end of a node, the handing over of leadership included.
@@ -48,10 +49,10 @@ func start(c *cli.Context) (err error) {
 	}
 	cfg, err := broker.LoadConfig(c.String("config"), c.StringSlice("override"))
 	if err != nil {
-		return usageError{err}
+		return tools.UsageError{Err: err}
 	}
 	limitHeap()
-	node, err := broker.Start(c.Context, cfg, log)
+	node, err := untilStopped(c.Context, func() (*broker.Node, error) { return broker.Start(c.Context, cfg, log) })
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -78,6 +79,36 @@ func start(c *cli.Context) (err error) {
 		failure = fmt.Errorf("shutdown: %w", err)
 	}
 	return failure
+}
+
+// startGrace is how long a start may take to end by itself once the process is asked to end.
+const startGrace = 10 * time.Second
+
+// untilStopped returns what start returns, or an error when ctx ended startGrace ago and start has not: a store waits
+// without end for room on a full disk, for instance. Whoever gets that error has to end the process, since start goes on.
+func untilStopped(ctx context.Context, start func() (*broker.Node, error)) (*broker.Node, error) {
+	type result struct {
+		node *broker.Node
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		node, err := start()
+		done <- result{node, err}
+	}()
+	select {
+	case r := <-done:
+		return r.node, r.err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(startGrace)
+	defer grace.Stop()
+	select {
+	case r := <-done:
+		return r.node, r.err
+	case <-grace.C:
+		return nil, fmt.Errorf("%w while the node was still opening its data", ctx.Err())
+	}
 }
 
 // newLogger logs to w. Sampling is off: the broker itself limits what it says.

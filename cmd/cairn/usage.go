@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"cairn/internal/nearest"
+	"cairn/tools"
 )
 
 // Exit codes.
@@ -16,10 +17,10 @@ const (
 	exitUsage  = 2
 )
 
-// usageError is a command line that makes no sense; the message tells what would.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// usagef is the error for a command line that makes no sense; the message tells what would.
+func usagef(format string, args ...any) error {
+	return tools.UsageError{Err: fmt.Errorf(format, args...)}
+}
 
 func onUsageError(c *cli.Context, err error, _ bool) error {
 	name := "cairn"
@@ -38,6 +39,9 @@ func unknownFlag(cmd *cli.Command, name, flag string) error {
 		if sub.HasName(flag) {
 			return usagef("no flag --%s; did you mean `%s %s`?", flag, name, flag)
 		}
+	}
+	if len(flag) == 1 {
+		return usagef("no flag -%s; `%s --help` shows what is taken", flag, name)
 	}
 	if near := nearest.Name(flag, flagNames(cmd.Flags)); near != "" {
 		return usagef("no flag --%s; did you mean --%s? `%s --help` shows what is taken", flag, near, name)
