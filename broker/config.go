@@ -276,6 +276,10 @@ func (c *Config) warnWithoutEffect(log *zap.Logger) {
 		}
 		byReason[reason] = append(byReason[reason], name)
 	}
+	if !c.ControllerRole && c.given("min.insync.replicas") {
+		const reason = "The minimum is the cluster's: it counts from the controllers' properties, or as a dynamic default of the cluster."
+		byReason[reason] = append(byReason[reason], "min.insync.replicas")
+	}
 	for _, r := range slices.Sorted(maps.Keys(byReason)) {
 		slices.Sort(byReason[r])
 		log.Warn("properties without effect", zap.Strings("properties", byReason[r]), zap.String("reason", r))

@@ -68,6 +68,11 @@ func (c *Controller) act(ctx context.Context, rebalance bool) error {
 		_, err := c.propose(ctx, SetLevel{ReplicationLevel})
 		return err
 	}
+	if cmd, ok := c.staticMinimum(); ok {
+		if _, err := c.propose(ctx, cmd); err != nil {
+			return err
+		}
+	}
 	cmds := c.decide(rebalance)
 	if doubtful := c.doubtful(cmds); len(doubtful) > 0 {
 		c.askEnds(ctx, c.store.Image(), doubtful)
@@ -81,6 +86,16 @@ func (c *Controller) act(ctx context.Context, rebalance bool) error {
 		c.acted(cmd, res)
 	}
 	return nil
+}
+
+// staticMinimum carries min.insync.replicas of this node's properties over to the cluster's config, unless that has one
+// already: the minimum counts from the metadata alone, so that controller and leaders cannot differ on it.
+func (c *Controller) staticMinimum() (Command, bool) {
+	value, ok := c.cfg.Static[minInsyncReplicas]
+	if _, set := c.store.Image().ClusterConfigs()[minInsyncReplicas]; set || !ok {
+		return nil, false
+	}
+	return AlterConfigs{[]ResourceChange{{Type: BrokerResource, Ops: []ConfigOp{{Name: minInsyncReplicas, Value: value}}}}}, true
 }
 
 func (c *Controller) decide(rebalance bool) (cmds []Command) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"cairn/broker/topicconfig"
 	"cairn/internal/ids"
 	"cairn/wire/private"
 
@@ -352,6 +353,28 @@ func TestReassignmentRequests(t *testing.T) {
 		}
 		if top, got := alter(true, 0, nil); top != 0 || got != 0 || len(list()) != 0 {
 			t.Errorf("cancel: codes %d and %d, then %+v", top, got, list())
+		}
+	})
+}
+
+func TestStaticMinimumBecomesTheClusters(t *testing.T) {
+	static := func(c *Config) { c.Static = topicconfig.Layer{minInsyncReplicas: "2"} }
+	inBubbleWith(t, static, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		defer conn.Close()
+		q.brokers(conn, 1, 2, 3)
+		create(t, conn, createRequest(newTopic("t", -1, -1, assigned([]int32{1, 2, 3}))))
+		eventually(t, "minimum of the properties", func() bool {
+			p, ok := q.image().Partition("t", 0)
+			return ok && q.image().MinISR("t", p) == 2
+		})
+		change := AlterConfigs{[]ResourceChange{{Type: BrokerResource, Ops: []ConfigOp{{Name: minInsyncReplicas, Value: "3"}}}}}
+		if _, err := q.nodes[0].ctl.propose(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // of the bubble
+		if p, _ := q.image().Partition("t", 0); q.image().MinISR("t", p) != 3 {
+			t.Errorf("a changed minimum went back to %d", q.image().MinISR("t", p))
 		}
 	})
 }
