@@ -174,16 +174,23 @@ func (l *Log) scanStored(from, to ids.Offset, fn func(base ids.Offset, size int,
 	return it.Error()
 }
 
+// fetch reads the batch at the iterator, borrowed until it moves. Damage that the store itself finds is a *CorruptError
+// like that which the batch's own CRC finds.
 func (l *Log) fetch(it *pebble.Iterator) ([]byte, error) {
 	if hook := l.e.cfg.Faults.DataRead; hook != nil {
 		_, base, _ := parseDataKey(it.Key())
 		hook(l.binding.Info.ID, base)
 	}
 	v, err := it.ValueAndErr()
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", l.binding.Info.label(), err)
+	switch {
+	case err == nil:
+		return v, nil
+	case pebble.IsCorruptionError(err):
+		i := l.binding.Info
+		_, base, _ := parseDataKey(it.Key())
+		return nil, &CorruptError{Topic: i.Topic, Partition: i.Partition, Offset: base, Err: err}
 	}
-	return v, nil
+	return nil, fmt.Errorf("read %s: %w", l.binding.Info.label(), err)
 }
 
 // checkStored verifies a stored batch and returns the offset behind it.
