@@ -117,6 +117,7 @@ func (e *elections) lead(n ids.NodeID, term ids.Term, base ids.Offset) {
 
 func (e *elections) isr(nodes ...ids.NodeID) {
 	e.t.Helper()
+	eventually(e.t, "a leader", func() bool { return e.p().Leader != ids.NoNode })
 	img, p := e.q.image(), e.p()
 	c := ISRChange{TopicID: img.Topics["t"].ID, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
 	for _, n := range nodes {
