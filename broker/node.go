@@ -292,7 +292,7 @@ func (n *Node) dialNode(ctx context.Context, node ids.NodeID) (net.Conn, error) 
 	}
 	name := n.cfg.InterBroker
 	e, ok := br.Endpoint(name)
-	if !ok && name == "" && len(br.Endpoints) > 0 { // a controller alone does not know the name
+	if !ok && name == "" && len(br.Endpoints) > 0 { // a controller alone does not know the name; the broker puts it first
 		e, ok = br.Endpoints[0], true
 	}
 	if !ok {

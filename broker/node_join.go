@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"cairn/broker/controller"
@@ -224,7 +225,8 @@ func (n *Node) listen() error {
 	return errors.Join(errs...)
 }
 
-// endpoints are the advertised listeners, with the bound ports in place of 0.
+// endpoints are the advertised listeners, with the bound ports in place of 0. The one for other nodes comes first, since a controller alone
+// does not know its name.
 func (n *Node) endpoints() ([]controller.Endpoint, error) {
 	var list []controller.Endpoint
 	for _, a := range n.cfg.Advertised {
@@ -237,7 +239,12 @@ func (n *Node) endpoints() ([]controller.Endpoint, error) {
 		if port == 0 {
 			return nil, fmt.Errorf("%w: advertised.listeners: %s has port 0", errConfig, a.Name)
 		}
-		list = append(list, controller.Endpoint{Name: a.Name, Host: a.Host, Port: uint16(port)})
+		e := controller.Endpoint{Name: a.Name, Host: a.Host, Port: uint16(port)}
+		if a.Name == n.cfg.InterBroker {
+			list = slices.Insert(list, 0, e)
+			continue
+		}
+		list = append(list, e)
 	}
 	return list, nil
 }

@@ -133,3 +133,13 @@ func freeAddresses(t *testing.T, n int) []string {
 	}
 	return list
 }
+
+func TestEndpointForOtherNodesComesFirst(t *testing.T) {
+	n := &Node{cfg: &Config{}, server: &server{}}
+	n.cfg.InterBroker = "IN"
+	n.cfg.Advertised = []ListenerConfig{{Name: "OUT", Host: "a", Port: 1}, {Name: "IN", Host: "b", Port: 2}, {Name: "OTHER", Host: "c", Port: 3}}
+	list, err := n.endpoints()
+	if err != nil || len(list) != 3 || list[0].Name != "IN" || list[1].Name != "OUT" || list[2].Name != "OTHER" {
+		t.Errorf("%+v, %v", list, err)
+	}
+}

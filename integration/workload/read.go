@@ -136,8 +136,11 @@ func listOffsets(ctx context.Context, topic string, list func(context.Context, .
 }
 
 // pauseBriefly is the time between two looks at something that only looking can tell.
-func pauseBriefly(ctx context.Context) error {
-	timer := time.NewTimer(20 * time.Millisecond)
+func pauseBriefly(ctx context.Context) error { return Pause(ctx, 20*time.Millisecond) }
+
+// Pause lets time pass; the error is that of ctx, which ended first.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

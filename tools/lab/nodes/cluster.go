@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -13,54 +14,97 @@ import (
 	"strings"
 )
 
-// ControllerID is the node id of the separate controller that Three makes.
+// ControllerID is the node id of the first controller that is a node of its own.
 const ControllerID = 100
 
 // Cluster is a set of nodes under one directory.
 type Cluster struct {
 	Dir   string
-	Nodes []*Node // brokers in the order of their ids, then the controller if it is separate
+	Nodes []*Node // brokers in the order of their ids, then the controllers if they are separate
 
-	keep bool
+	keep  bool
+	taken []io.Closer // the ports
 }
 
-// newCluster makes the directory. Its parent is CAIRN_TEST_DIR, or that for temporary files.
-func newCluster() (*Cluster, error) {
+// newCluster makes the directory and takes ports. Its parent is CAIRN_TEST_DIR, or that for temporary files.
+func newCluster(ports int) (*Cluster, []int, error) {
 	dir, err := os.MkdirTemp(os.Getenv("CAIRN_TEST_DIR"), "cairn-")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &Cluster{Dir: dir}, nil
+	c := &Cluster{Dir: dir}
+	list, err := c.takePorts(ports)
+	if err != nil {
+		return nil, nil, errors.Join(err, c.Close())
+	}
+	return c, list, nil
 }
 
 // Single makes one node that is broker and controller, not yet started. props are laid over the usual ones.
 func Single(binary string, props map[string]string) (*Cluster, error) {
-	ports, err := freePorts(3)
-	if err != nil {
-		return nil, err
-	}
-	c, err := newCluster()
+	c, ports, err := newCluster(3)
 	if err != nil {
 		return nil, err
 	}
 	return c, c.add(binary, 1, "broker,controller", "1@"+local(ports[1]), ports, props)
 }
 
+// Shape says what a cluster consists of.
+type Shape struct {
+	Brokers     int // with ids from 1 on
+	Controllers int // nodes of their own, with ids from ControllerID on
+	// Props are laid over the usual ones of the brokers, ControllerProps over those of the controllers.
+	Props, ControllerProps map[string]string
+	// Front may put something in front of each node: it gets the node's own address and returns the one by which the other nodes reach it.
+	// Clients use the node's own.
+	Front func(id int, address string) (string, error)
+}
+
 // Three makes brokers 1 to 3 and a controller that is a node of its own, not yet started. props are laid over the usual ones of the brokers.
 func Three(binary string, props map[string]string) (*Cluster, error) {
-	ports, err := freePorts(12)
+	return New(binary, Shape{Brokers: 3, Controllers: 1, Props: props})
+}
+
+// New makes a cluster, not yet started.
+func New(binary string, s Shape) (*Cluster, error) {
+	c, ports, err := newCluster(4 * (s.Brokers + s.Controllers))
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCluster()
-	if err != nil {
-		return nil, err
+	fronted := func(id int, address string) string {
+		if s.Front == nil {
+			return address
+		}
+		front, frontErr := s.Front(id, address)
+		err = errors.Join(err, frontErr)
+		return front
 	}
-	voters := fmt.Sprintf("%d@%s", ControllerID, local(ports[10]))
-	for i := range 3 {
-		err = errors.Join(err, c.add(binary, i+1, "broker", voters, ports[3*i:3*i+3], props))
+	var voters []string
+	for i := range s.Controllers {
+		id := ControllerID + i
+		voters = append(voters, fmt.Sprintf("%d@%s", id, fronted(id, local(ports[4*i+1]))))
 	}
-	return c, errors.Join(err, c.add(binary, ControllerID, "controller", voters, ports[9:], nil))
+	quorum := strings.Join(voters, ",")
+	for i := range s.Brokers {
+		own := ports[4*(s.Controllers+i):]
+		err = errors.Join(err, c.add(binary, i+1, "broker", quorum, own, s.Props))
+		if s.Front != nil && err == nil {
+			c.Nodes[i].behind(local(own[3]), fronted(i+1, local(own[3])))
+		}
+	}
+	for i := range s.Controllers {
+		err = errors.Join(err, c.add(binary, ControllerID+i, "controller", quorum, ports[4*i:], s.ControllerProps))
+	}
+	return c, err
+}
+
+// behind gives a broker a listener of its own for the other nodes, which reach it by the front.
+func (n *Node) behind(own, front string) {
+	const name = "INTERNAL"
+	n.Props["listeners"] += "," + name + "://" + own
+	n.Props["advertised.listeners"] = "CLIENT://" + n.Addr + "," + name + "://" + front
+	n.Props["inter.broker.listener.name"] = name
+	n.Props["listener.security.protocol.map"] += "," + name + ":PLAINTEXT"
 }
 
 // add makes a node; ports are those for clients, controllers and metrics.
@@ -144,6 +188,10 @@ func (c *Cluster) Close() error {
 			errs = append(errs, n.Kill())
 		}
 	}
+	for _, port := range c.taken {
+		errs = append(errs, port.Close())
+	}
+	c.taken = nil
 	if !c.keep {
 		errs = append(errs, os.RemoveAll(c.Dir))
 	}
@@ -159,19 +207,36 @@ const (
 	highestPort = 32000
 )
 
-// freePorts finds ports of the loopback address that nothing listens on. All are held at once, so that they differ.
-func freePorts(n int) (ports []int, err error) {
+// takePorts finds ports of the loopback address that nothing listens on, and takes them for this cluster: a name of its own for each is held
+// until Close, so that clusters of other processes on the machine, which look at the same moment, find others.
+func (c *Cluster) takePorts(n int) (ports []int, err error) {
 	for tries := 0; len(ports) < n; tries++ {
 		port := lowestPort + rand.IntN(highestPort-lowestPort)
-		l, listenErr := net.Listen("tcp", local(port))
-		if listenErr != nil {
+		taken, err := takePort(port)
+		if err != nil {
 			if tries > 1000 {
-				return nil, errors.Join(err, listenErr)
+				return nil, err
 			}
 			continue
 		}
-		defer func() { err = errors.Join(err, l.Close()) }()
+		c.taken = append(c.taken, taken)
 		ports = append(ports, port)
 	}
 	return ports, nil
+}
+
+// takePort fails if the port is taken or in use.
+func takePort(port int) (taken io.Closer, err error) {
+	name, err := net.Listen("unix", fmt.Sprintf("@cairn-port-%d", port)) // in Linux's abstract namespace: it ends with the process
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", local(port))
+	if err == nil {
+		err = l.Close()
+	}
+	if err != nil {
+		return nil, errors.Join(err, name.Close())
+	}
+	return name, nil
 }

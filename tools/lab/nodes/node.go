@@ -23,6 +23,7 @@ type Node struct {
 	Addr    string            // host:port of its client listener; empty for a controller
 	Metrics string            // host:port of its metrics listener
 	Props   map[string]string // written to the properties file at each start
+	Begun   func(pid int)     // if set, is told of each start
 
 	binary string
 	proc   *process
@@ -79,6 +80,9 @@ func (n *Node) Start() error {
 		return errors.Join(fmt.Errorf("node %d: %w", n.ID, err), log.Close())
 	}
 	n.proc, n.frozen = p, false
+	if n.Begun != nil {
+		n.Begun(n.PID())
+	}
 	go p.watch(out, log)
 	return nil
 }
