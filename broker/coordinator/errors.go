@@ -13,4 +13,7 @@ var (
 	ErrTimeout = errors.New("the operation was not committed in time")
 	// ErrTooLarge: the operation's records do not fit into one batch of the topic. Nothing was appended.
 	ErrTooLarge = errors.New("the operation is too large for the topic's max.message.bytes")
+	// ErrBusy: the partition has no room for another batch at the moment. Nothing was appended. It is between Reign and the
+	// runtime; replies do not get it.
+	ErrBusy = errors.New("the partition has no room at the moment")
 )

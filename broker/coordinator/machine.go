@@ -6,8 +6,8 @@ import (
 	"cairn/internal/ids"
 )
 
-// Record is one record of an internal topic. Value nil: a tombstone. Both are owned by who gets the record, and not
-// changed by anybody.
+// Record is one record of an internal topic. Value nil: a tombstone. Nobody changes the bytes; those of a replayed record may
+// lie in a large buffer, so that what is kept for long is better copied.
 type Record struct{ Key, Value []byte }
 
 // Meta says where a replayed record stands.
@@ -45,15 +45,21 @@ type Machine interface {
 // Effects collect what one operation does: what it appends to the partition, and what follows. An operation decides
 // first and appends then; the runtime replays what it appended to the machine right after it has returned.
 //
-// All records of one operation are appended, or none. State that is in memory only, as members who wait, may be changed
-// by the operation itself.
+// All records of one operation are appended, or none. What Elected and Expire append are many operations in one: a unit is
+// what was appended since the replies before it, together with its own replies; without replies, each Append by itself.
+// State that is in memory only, as members who wait, may be changed by the operation itself.
 type Effects struct {
+	units []unit
+}
+
+// unit is what stands or falls together.
+type unit struct {
 	batches []Batch
 	then    []func(error)
 	refused []func(error, *Effects)
 }
 
-// Batch is what an operation appends under one producer id.
+// Batch is what one Append adds.
 type Batch struct {
 	ProducerID    int64 // -1: not transactional
 	ProducerEpoch int16
@@ -66,16 +72,18 @@ const noProducer int64 = -1
 // Append adds records to what the operation appends. The records are owned by the runtime from here on.
 func (fx *Effects) Append(recs ...Record) { fx.AppendTxn(noProducer, -1, recs...) }
 
-// AppendTxn adds records to what the operation appends within the transaction of a producer.
+// AppendTxn adds records to what the operation appends within the transaction of a producer. An operation that does so
+// appends nothing else. The replies may hear why the partition refuses the producer, beside the errors of this package.
 func (fx *Effects) AppendTxn(producerID int64, epoch int16, recs ...Record) {
 	if len(recs) == 0 {
 		return
 	}
-	if n := len(fx.batches); n > 0 && fx.batches[n-1].ProducerID == producerID && fx.batches[n-1].ProducerEpoch == epoch {
-		fx.batches[n-1].Records = append(fx.batches[n-1].Records, recs...)
-		return
+	u := fx.last()
+	if len(u.then) > 0 || len(u.refused) > 0 {
+		fx.units = append(fx.units, unit{})
+		u = fx.last()
 	}
-	fx.batches = append(fx.batches, Batch{ProducerID: producerID, ProducerEpoch: epoch, Records: recs})
+	u.batches = append(u.batches, Batch{ProducerID: producerID, ProducerEpoch: epoch, Records: recs})
 }
 
 // Then has reply run once all that was appended to the partition up to and with this operation is committed (err nil), or
@@ -83,15 +91,51 @@ func (fx *Effects) AppendTxn(producerID int64, epoch int16, recs ...Record) {
 // nothing of this operation was appended). It runs exactly once, on some goroutine, at the same time as other operations:
 // it must not block nor touch the machine; what is to go on with the machine calls Coordinator.Do again.
 //
-// A reply may come from an earlier operation that kept it, as that of a JoinGroup which waits for the others.
-func (fx *Effects) Then(reply func(err error)) { fx.then = append(fx.then, reply) }
+// It is called behind the Append that it is about. A reply may come from an earlier operation that kept it, as that of a
+// JoinGroup which waits for the others.
+func (fx *Effects) Then(reply func(err error)) {
+	u := fx.last()
+	u.then = append(u.then, reply)
+}
 
-// Refused has undo run, with the machine in hand, when what the operation appends is refused for good (ErrTooLarge,
-// ErrUnavailable) and so will not be replayed. It runs before the replies of Then, and may itself append.
-func (fx *Effects) Refused(undo func(err error, fx *Effects)) { fx.refused = append(fx.refused, undo) }
+// Refused has undo run, with the machine in hand, when what the operation appends is refused for good and so will not be
+// replayed. It runs before the replies of Then, and may itself append; that is not undone in turn.
+func (fx *Effects) Refused(undo func(err error, fx *Effects)) {
+	u := fx.last()
+	u.refused = append(u.refused, undo)
+}
+
+// last is the unit that is being collected.
+func (fx *Effects) last() *unit {
+	if len(fx.units) == 0 {
+		fx.units = append(fx.units, unit{})
+	}
+	return &fx.units[len(fx.units)-1]
+}
+
+// merge makes one unit of all.
+func (fx *Effects) merge() {
+	for len(fx.units) > 1 {
+		u, next := &fx.units[0], &fx.units[1]
+		u.batches = append(u.batches, next.batches...)
+		u.then = append(u.then, next.then...)
+		u.refused = append(u.refused, next.refused...)
+		fx.units = append(fx.units[:1], fx.units[2:]...)
+	}
+}
 
 // Batches is what was appended so far, for tests of machines.
-func (fx *Effects) Batches() []Batch { return fx.batches }
+func (fx *Effects) Batches() (list []Batch) {
+	for _, u := range fx.units {
+		list = append(list, u.batches...)
+	}
+	return list
+}
 
 // Replies are what Then was called with so far, for tests of machines.
-func (fx *Effects) Replies() []func(error) { return fx.then }
+func (fx *Effects) Replies() (list []func(error)) {
+	for _, u := range fx.units {
+		list = append(list, u.then...)
+	}
+	return list
+}
