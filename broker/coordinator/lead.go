@@ -64,18 +64,18 @@ func (s *shard[M]) runOperations(check error, now time.Time) (ran, more bool) {
 			s.mark(op, check, now)
 			continue
 		}
-		var fx Effects
-		op.run(s.machine, now, &fx)
-		s.doAtOnce(&fx, check, now)
+		fx := NewEffects(s.reign.Epoch())
+		op.run(s.machine, now, fx)
+		s.doAtOnce(fx, check, now)
 	}
 	return n > 0, more
 }
 
 // expire has the machine do what is due.
 func (s *shard[M]) expire(now time.Time) {
-	var fx Effects
-	s.expireAt = s.machine.Expire(now, &fx)
-	s.do(&fx, nil, now)
+	fx := NewEffects(s.reign.Epoch())
+	s.expireAt = s.machine.Expire(now, fx)
+	s.do(fx, nil, now)
 }
 
 // doAtOnce appends all records of an operation or none.
@@ -113,6 +113,9 @@ func (s *shard[M]) doUnit(u *unit, check error, now time.Time) {
 	s.counters.AppendErrors++
 	for _, undo := range u.refused {
 		var after Effects
+		if s.reign != nil {
+			after.epoch = s.reign.Epoch()
+		}
 		undo(err, &after)
 		for i := range after.units {
 			after.units[i].refused = nil

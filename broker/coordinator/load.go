@@ -31,9 +31,9 @@ func (s *shard[M]) elect(now time.Time) {
 	s.c.cfg.Log.Info("coordinator loaded", s.fields(zap.Int64("offset", int64(s.applied)),
 		zap.Uint64("recordsReplayed", s.counters.Records), zap.Duration("took", s.counters.LoadTime))...)
 	s.phase, s.end = leading, s.applied
-	var fx Effects
-	s.machine.Elected(now, &fx)
-	s.do(&fx, s.reign.Check(), now)
+	fx := NewEffects(s.reign.Epoch())
+	s.machine.Elected(now, fx)
+	s.do(fx, s.reign.Check(), now)
 	s.seal(now)
 	if s.phase == leading {
 		s.expireAt = now // it says then what it waits for

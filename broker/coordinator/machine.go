@@ -49,6 +49,7 @@ type Machine interface {
 // what was appended since the replies before it, together with its own replies; without replies, each Append by itself.
 // State that is in memory only, as members who wait, may be changed by the operation itself.
 type Effects struct {
+	epoch ids.LeaderEpoch
 	units []unit
 }
 
@@ -68,6 +69,12 @@ type Batch struct {
 
 // noProducer is the producer id of what is not transactional.
 const noProducer int64 = -1
+
+// NewEffects returns the empty effects of an operation of the leader of that epoch.
+func NewEffects(epoch ids.LeaderEpoch) *Effects { return &Effects{epoch: epoch} }
+
+// LeaderEpoch is the epoch in which this replica leads the partition.
+func (fx *Effects) LeaderEpoch() ids.LeaderEpoch { return fx.epoch }
 
 // Append adds records to what the operation appends. The records are owned by the runtime from here on.
 func (fx *Effects) Append(recs ...Record) { fx.AppendTxn(noProducer, -1, recs...) }
