@@ -146,3 +146,11 @@ func (fx *Effects) Replies() (list []func(error)) {
 	}
 	return list
 }
+
+// Undos are what Refused was called with so far, for tests of machines.
+func (fx *Effects) Undos() (list []func(error, *Effects)) {
+	for _, u := range fx.units {
+		list = append(list, u.refused...)
+	}
+	return list
+}

@@ -17,12 +17,11 @@ func (m *Machine) Heartbeat(client Client, req *kmsg.HeartbeatRequest, now time.
 		return
 	}
 	resp := kmsg.NewPtrHeartbeatResponse()
-	resp.ErrorCode = heartbeat(g, req, now).code()
+	resp.ErrorCode = m.heartbeat(g, req, now).code()
 	answer(fx, reply, resp)
 }
 
-// heartbeat only ever moves a deadline later, so that the group's timer stays as it is.
-func heartbeat(g *group, req *kmsg.HeartbeatRequest, now time.Time) *Error {
+func (m *Machine) heartbeat(g *group, req *kmsg.HeartbeatRequest, now time.Time) *Error {
 	switch {
 	case req.Group == "":
 		return refusal(kerr.InvalidGroupID)
@@ -36,9 +35,15 @@ func heartbeat(g *group, req *kmsg.HeartbeatRequest, now time.Time) *Error {
 	if req.Generation != c.generation {
 		return refusal(kerr.IllegalGeneration)
 	}
-	c.members.get(req.MemberID).touch(now)
+	m.touch(g, c.members.get(req.MemberID), now)
 	if c.state == statePreparing {
 		return refusal(kerr.RebalanceInProgress)
 	}
 	return nil
+}
+
+// touch starts a member's session anew. Its end moves later as a rule, and the group's timer stays as it is.
+func (m *Machine) touch(g *group, mb *member, now time.Time) {
+	mb.touch(now)
+	m.wakeAt(g, mb.deadline)
 }

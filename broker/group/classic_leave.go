@@ -71,4 +71,5 @@ func (m *Machine) left(g *group, c *classicGroup, anybody bool, now time.Time, f
 		return
 	}
 	m.rebalanceOrJoin(g, c, now, fx)
+	m.wakeAt(g, c.deadline())
 }

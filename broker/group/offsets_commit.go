@@ -91,10 +91,11 @@ func (m *Machine) checkCommit(who committer, now time.Time) (partitionCheck, *Er
 		}
 		return nil, refusal(kerr.UnknownMemberID)
 	}
-	return nil, g.classic.checkCommit(who, now)
+	return nil, m.checkMember(g, who, now)
 }
 
-func (c *classicGroup) checkCommit(who committer, now time.Time) *Error {
+func (m *Machine) checkMember(g *group, who committer, now time.Time) *Error {
+	c := g.classic
 	switch {
 	case who.generation < 0 && c.state == stateEmpty:
 		return nil
@@ -115,7 +116,7 @@ func (c *classicGroup) checkCommit(who committer, now time.Time) *Error {
 		return refusal(kerr.RebalanceInProgress)
 	}
 	if mb := c.members.get(who.member); mb != nil {
-		mb.touch(now)
+		m.touch(g, mb, now)
 	}
 	return nil
 }

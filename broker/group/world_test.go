@@ -122,6 +122,15 @@ func (w *world) apply(fx *coordinator.Effects) {
 			}
 		}
 	}
+	if err != nil {
+		for _, undo := range fx.Undos() {
+			more := &coordinator.Effects{}
+			undo(err, more)
+			w.refuse, err = nil, w.refuse // what an undo appends is not undone
+			w.apply(more)
+			w.refuse = err
+		}
+	}
 	for _, reply := range fx.Replies() {
 		reply(err)
 	}

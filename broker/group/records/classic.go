@@ -1,6 +1,7 @@
 package records
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -111,7 +112,9 @@ func DecodeGroup(value []byte) (Group, error) {
 		return Group{}, fmt.Errorf("%w: group: %w", ErrMalformed, err)
 	}
 	for i := range v.Members {
-		if m := &v.Members[i]; v.Version < 1 {
+		m := &v.Members[i]
+		m.Subscription, m.Assignment = bytes.Clone(m.Subscription), bytes.Clone(m.Assignment)
+		if v.Version < 1 {
 			m.RebalanceTimeoutMillis = m.SessionTimeoutMillis // as Kafka takes it
 		}
 	}
