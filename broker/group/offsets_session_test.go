@@ -171,7 +171,9 @@ func (w *world) adminCommand(cmd string, a args) {
 				}
 			})
 		case "delete":
-			w.m.DeleteGroup(a.text("group", "g"), now, fx, func(e *Error, more bool, err error) { w.say("delete: %s more=%v err=%v", codeName(e.code()), more, err) })
+			w.m.DeleteGroup(a.text("group", "g"), now, fx, func(e *Error, more bool, err error) {
+				w.say("delete: %s more=%v err=%v", codeName(e.code()), more, err)
+			})
 		}
 	})
 }
