@@ -38,7 +38,7 @@ soak-kill: build ## 50 rounds of killing a single node under load
 restart-10g: build ## restart of a node that holds 10 GB
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
 
-compat: build ## clients of other languages: needs Java and Maven, says what it skipped where they are missing
+compat: build ## Kafka's own clients and tools, writes docs/compatibility.md: needs Java and Maven, says what it skipped where they are missing
 	$(GO) run ./integration/compat
 
 bench: build ## measure and rewrite docs/benchmarks.md; BENCH='-quick' for a first look

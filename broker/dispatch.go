@@ -38,6 +38,8 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.ElectLeaders:               handleElectLeaders,
 		kmsg.AlterPartitionAssignments:  handleForward,
 		kmsg.ListPartitionReassignments: handleForward,
+		kmsg.DescribeLogDirs:            handleDescribeLogDirs,
+		kmsg.DescribeQuorum:             handleDescribeQuorum,
 
 		logPrefixKey:                    handleLogPrefix,
 		kmsg.Key(private.ReplicasKey):   handleDescribeReplicas,
@@ -66,6 +68,7 @@ func controllerTable() map[kmsg.Key]handler {
 		kmsg.ElectLeaders:               handleQuorum,
 		kmsg.AlterPartitionAssignments:  handleQuorum,
 		kmsg.ListPartitionReassignments: handleQuorum,
+		kmsg.DescribeQuorum:             handleDescribeQuorum,
 
 		logPrefixKey:                    handleLogPrefix,
 		kmsg.Key(private.ReplicasKey):   handleDescribeReplicas,
@@ -101,10 +104,13 @@ func (b *Broker) dispatch(r *request) {
 
 // handleQuorum has the controller of this process handle the request. It blocks until the change is committed and
 // applied, or refused.
-func handleQuorum(b *Broker, r *request) {
+func handleQuorum(b *Broker, r *request) { r.reply(b.askQuorum(r)) }
+
+// askQuorum is the answer of the controller of this process.
+func (b *Broker) askQuorum(r *request) kmsg.Response {
 	s := &r.conn.session
 	if s.quorum == nil {
 		s.quorum = b.quorum.NewConn()
 	}
-	r.reply(s.quorum.Handle(r.conn.context, r.msg))
+	return s.quorum.Handle(r.conn.context, r.msg)
 }

@@ -105,6 +105,10 @@ func unknownReassignment(req kmsg.Request, code int16, message *string) kmsg.Res
 		resp := kmsg.NewPtrListPartitionReassignmentsResponse()
 		resp.ErrorCode, resp.ErrorMessage = code, message
 		return resp
+	case *kmsg.DescribeQuorumRequest:
+		resp := kmsg.NewPtrDescribeQuorumResponse()
+		resp.ErrorCode, resp.ErrorMessage = code, message
+		return resp
 	default:
 		panic(fmt.Sprintf("BUG: %T is not forwarded", req))
 	}

@@ -104,6 +104,9 @@ type topicDescriber struct {
 // to be created.
 func (d topicDescriber) asked(t kmsg.MetadataRequestTopic, failed map[string]int16) kmsg.MetadataResponseTopic {
 	resp := kmsg.NewMetadataResponseTopic()
+	if t.Topic != nil && *t.Topic == "" && !ids.UUID(t.TopicID).IsZero() {
+		t.Topic = nil // Java's client asks by id with an empty name
+	}
 	resp.Topic, resp.TopicID = t.Topic, t.TopicID
 	if t.Topic == nil {
 		if topic := d.img.TopicsByID[t.TopicID]; topic != nil {

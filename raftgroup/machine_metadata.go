@@ -75,6 +75,13 @@ func (m *MachineGroup) Leader() (ids.ReplicaID, ids.Term, bool) { return m.lr.le
 // Applied returns the index of the last command that the machine has applied.
 func (m *MachineGroup) Applied() uint64 { return m.applied.Load() }
 
+// Followers are the positions that members have saved the log to, as they have answered this replica's present term as leader, by their
+// nodes. The caller owns the map.
+func (m *MachineGroup) Followers() map[ids.NodeID]ids.RaftIndex {
+	term, _ := m.lr.leading()
+	return m.lr.nodesAnsweredIn(term)
+}
+
 // Campaign is as Group.Campaign.
 func (m *MachineGroup) Campaign() { m.h.campaign(m.lr) }
 

@@ -90,6 +90,19 @@ func (lr *localReplica) answeredIn(term ids.Term) map[ids.ReplicaID]ids.RaftInde
 	return answers
 }
 
+// nodesAnsweredIn is answeredIn by the nodes that messages to the members went to.
+func (lr *localReplica) nodesAnsweredIn(term ids.Term) map[ids.NodeID]ids.RaftIndex {
+	lr.mu.Lock()
+	defer lr.mu.Unlock()
+	answers := map[ids.NodeID]ids.RaftIndex{}
+	for _, p := range lr.peers {
+		if p.ackedTerm == term && p.node != ids.NoNode {
+			answers[p.node] = max(answers[p.node], p.acked)
+		}
+	}
+	return answers
+}
+
 func (lr *localReplica) peerLocked(r ids.ReplicaID) *peerState {
 	p := lr.peers[r]
 	if p == nil {

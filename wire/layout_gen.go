@@ -176,6 +176,16 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 1},
 		{op: opTags, max: 32767},
 	}}, // AlterConfigs
+	35: {2, []layout{
+		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeLogDirsRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // DescribeLogDirs
 	37: {2, []layout{
 		{op: opArray, max: 32767, size: sizeOf[kmsg.CreatePartitionsRequestTopic](), fields: []layout{
 			{op: opString, max: 32767},
@@ -245,6 +255,17 @@ var requestLayouts = map[int16]requestLayout{
 		}},
 		{op: opTags, max: 32767},
 	}}, // ListPartitionReassignments
+	55: {0, []layout{
+		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeQuorumRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeQuorumRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // DescribeQuorum
 	56: {0, []layout{
 		{op: opFixed, max: 32767, size: 12},
 		{op: opArray, max: 32767, size: sizeOf[kmsg.AlterPartitionRequestTopic](), fields: []layout{

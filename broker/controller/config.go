@@ -123,6 +123,8 @@ type Group interface {
 	AddNonVoting(ctx context.Context, replica ids.ReplicaID, node ids.NodeID) error
 	// Remove takes a replica out; nil if it is no member.
 	Remove(ctx context.Context, replica ids.ReplicaID) error
+	// Followers are the positions that members have saved the log to, as they have answered in the present term, by their nodes.
+	Followers() map[ids.NodeID]ids.RaftIndex
 	// Campaign asks for an election at once.
 	Campaign()
 }

@@ -66,6 +66,8 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 		return cc.c.alterReassignments(ctx, r)
 	case *kmsg.ListPartitionReassignmentsRequest:
 		return cc.c.listReassignments(r)
+	case *kmsg.DescribeQuorumRequest:
+		return cc.c.describeQuorum(r)
 	case *private.ElectionsRequest:
 		return cc.c.previewElections(ctx, r)
 	default:
@@ -78,7 +80,7 @@ func Handles(key int16) bool {
 	switch kmsg.Key(key) {
 	case kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.AlterPartition, kmsg.CreateTopics, kmsg.DeleteTopics,
 		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, kmsg.ElectLeaders, kmsg.AlterPartitionAssignments,
-		kmsg.ListPartitionReassignments, kmsg.Key(private.ElectionsKey), registerLeadersKey, replicaCommandKey:
+		kmsg.ListPartitionReassignments, kmsg.DescribeQuorum, kmsg.Key(private.ElectionsKey), registerLeadersKey, replicaCommandKey:
 		return true
 	}
 	return false

@@ -167,6 +167,17 @@ func (n *quorumNode) Remove(_ context.Context, r ids.ReplicaID) error {
 	return nil
 }
 
+// Followers implements Group: all members have everything at once.
+func (n *quorumNode) Followers() map[ids.NodeID]ids.RaftIndex {
+	n.q.mu.Lock()
+	defer n.q.mu.Unlock()
+	at := map[ids.NodeID]ids.RaftIndex{}
+	for _, node := range n.q.members {
+		at[node] = ids.RaftIndex(n.q.index)
+	}
+	return at
+}
+
 // Campaign implements Group.
 func (n *quorumNode) Campaign() {}
 

@@ -232,6 +232,8 @@ func saysNotController(resp kmsg.Response) bool {
 		return r.Code == kerr.NotController.Code
 	case *ReplicaCommandResponse:
 		return r.Code == kerr.NotController.Code
+	case *kmsg.DescribeQuorumResponse:
+		return r.ErrorCode == kerr.NotController.Code
 	case *kmsg.CreateTopicsResponse:
 		return anyNotController(r.Topics, func(t kmsg.CreateTopicsResponseTopic) int16 { return t.ErrorCode })
 	case *kmsg.DeleteTopicsResponse:

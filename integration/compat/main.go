@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -27,12 +28,14 @@ const textBytes = 10 << 20
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := &runner{}
+	only := flag.String("only", "", "play only the story of that `NAME`")
+	flag.Parse()
+	r := &runner{only: *only}
 	if err := r.run(ctx); err != nil {
 		r.failed++
 		fmt.Println("FAIL", err)
 	}
-	fmt.Printf("%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
+	fmt.Println(r.tally.String())
 	if r.failed > 0 {
 		os.Exit(1)
 	}
@@ -40,8 +43,9 @@ func main() {
 
 // runner runs checks one after the other and counts them.
 type runner struct {
-	passed, failed, skipped int
+	tally
 
+	only    string // the story to play, empty for everything
 	java    string // directory of the Maven project
 	classes string // class path of the built project
 	work    string // temporary files
@@ -67,12 +71,15 @@ func (r *runner) run(ctx context.Context) (err error) {
 	if err := r.build(ctx); err != nil {
 		return err
 	}
-	if err := r.writeText(); err != nil {
-		return err
-	}
 	var b harness.Builder
 	binary, err := b.Binary()
 	if err != nil {
+		return err
+	}
+	if err := r.stories(ctx, binary); err != nil || r.only != "" {
+		return err
+	}
+	if err := r.writeText(); err != nil {
 		return err
 	}
 	for _, shape := range []struct {
@@ -91,7 +98,7 @@ func (r *runner) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return nil
+	return r.writeTable()
 }
 
 // build compiles the Maven project and learns its class path.
@@ -162,27 +169,20 @@ func (r *runner) against(ctx context.Context, c *harness.Cluster, shape string, 
 		return err
 	}
 	for _, codec := range codecs {
-		r.check(shape, "Java producer and consumer, text, "+codec, func() error { return r.roundTrip(ctx, c, codec, "text", r.text) })
-		r.check(shape, "Java producer and consumer, binary, "+codec, func() error {
+		r.check(shape, "Java client", "producer and consumer, text, "+codec, func() error { return r.roundTrip(ctx, c, codec, "text", r.text) })
+		r.check(shape, "Java client", "producer and consumer, binary, "+codec, func() error {
 			return r.roundTrip(ctx, c, codec, "binary", strconv.FormatInt(time.Now().UnixNano(), 10))
 		})
-		r.check(shape, "console producer and consumer by partition, "+codec, func() error { return r.console(ctx, c, codec) })
+		r.check(shape, "ConsoleProducer, ConsoleConsumer", "by partition, "+codec, func() error { return r.console(ctx, c, codec) })
 	}
-	r.check(shape, "kafka-topics", func() error { return r.topics(ctx, c) })
+	r.check(shape, "VerifiableProducer", "100 records, acks=all", func() error {
+		if err := newTopic(ctx, c, "verifiable"); err != nil {
+			return err
+		}
+		return r.verifiableProducer(ctx, strings.Join(c.Bootstrap(), ","), "verifiable")
+	})
+	r.check(shape, "TopicCommand", "create, describe, list, delete", func() error { return r.topics(ctx, c) })
 	return nil
-}
-
-func (r *runner) check(shape, name string, do func() error) {
-	begun := time.Now()
-	err := do()
-	took := time.Since(begun).Round(10 * time.Millisecond)
-	if err != nil {
-		r.failed++
-		fmt.Printf("FAIL %s: %s (%v): %v\n", shape, name, took, err)
-		return
-	}
-	r.passed++
-	fmt.Printf("ok   %s: %s (%v)\n", shape, name, took)
 }
 
 // newTopic creates a topic of one partition on all brokers.
