@@ -106,7 +106,7 @@ func (s *story) elect(kind, topic string, code int, parts ...string) error {
 	if code != 0 { // Kafka's tool prints a stack trace behind it
 		first, _, _ := strings.Cut(k.err, "\n")
 		if first == "" || !strings.Contains(c.err, first) {
-			errs = append(errs, fmt.Errorf("Kafka's tool ends with %q, cairn with %q", first, c.err))
+			errs = append(errs, fmt.Errorf("cairn ends with %q, the tool of Kafka with %q", c.err, first))
 		}
 	}
 	return errors.Join(errs...)

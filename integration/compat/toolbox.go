@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 )
 
 // The classes of Kafka's tools.
@@ -147,18 +146,7 @@ func (a answer) wants(code int, parts ...string) error {
 func same(kafka, cairn answer, replace ...string) error {
 	want := strings.NewReplacer(replace...).Replace(kafka.out)
 	if kafka.code != cairn.code || want != cairn.out {
-		return fmt.Errorf("Kafka's tool: %s\ncairn: %s", kafka, cairn)
+		return fmt.Errorf("cairn: %s\nbut Kafka's tool: %s", cairn, kafka)
 	}
 	return nil
-}
-
-// parallel runs what waits at the same time and joins the errors.
-func parallel(tasks ...func() error) error {
-	errs := make([]error, len(tasks))
-	var wg sync.WaitGroup
-	for i, task := range tasks {
-		wg.Go(func() { errs[i] = task() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
