@@ -63,6 +63,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge("fetch_sessions", "Incremental fetch sessions.", float64(b.fetchSessions.len()))
 	}
 	if b.replicas != nil {
+		gauge("damaged_replicas", "Replicas here whose stored data was found damaged and that are not in sync again.", float64(b.replicas.repairs.count()))
 		c.collectPartitions(ch)
 	}
 	collectEngine(ch, c.n.engine.Metrics())

@@ -108,6 +108,7 @@ var storageErrors = []errorRow{
 	{engine.ErrOffsetOutOfRange, kerr.OffsetOutOfRange},
 	{engine.ErrCorruptRow, kerr.KafkaStorageError},
 	{engine.ErrMalformed, kerr.KafkaStorageError},
+	{engine.ErrStoreDamaged, kerr.KafkaStorageError},
 	{engine.ErrNoEntry, kerr.KafkaStorageError},
 	{engine.ErrNoPartition, kerr.NotLeaderForPartition},
 	{engine.ErrBound, kerr.KafkaStorageError},

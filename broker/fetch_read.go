@@ -82,6 +82,13 @@ func (b *Broker) reportDamage(err error) {
 	}
 }
 
+// storeDamaged hears of each damaged batch that anybody came across.
+func (b *Broker) storeDamaged(owner engine.Binding, err *engine.CorruptError) {
+	if b.replicas != nil {
+		b.replicas.noteDamage(owner, err)
+	}
+}
+
 // lookup finds the partition by what the client called its topic.
 func (f *fetchReader) lookup(k fetchKey) (*partition, error) {
 	if f.op.req.Version >= fetchTopicIDs {

@@ -53,6 +53,12 @@ func (m *replicaManager) prepare(info engine.PartitionInfo, state *controller.Pa
 		return b, fmt.Errorf("%w: the seed has not registered", errNotYet)
 	}
 	stored, found, err := m.cfg.Engine.Stored(info.ID)
+	if engine.IsDamage(err) {
+		m.noteDamage(former, err)
+		if !founder && !owner { // made anew already: what is there does not matter
+			stored, found, err = engine.Stored{Binding: former}, true, nil
+		}
+	}
 	switch {
 	case err != nil:
 		return b, fmt.Errorf("read what is stored of %s: %w", label(info), err)
@@ -81,13 +87,15 @@ func (m *replicaManager) join(b engine.Binding, state *controller.Partition, sto
 	if about.base != b.BaseOffset {
 		return fmt.Errorf("%w: the leader's generation begins at %d, not at %d", errNotYet, about.base, b.BaseOffset)
 	}
-	r := engine.Rebase{Binding: b, Start: about.start, Epochs: epochsBelow(about.epochs, b.BaseOffset)}
+	r := engine.Rebase{
+		Binding: b, Start: about.start, Epochs: epochsBelow(about.epochs, b.BaseOffset), Damaged: m.repairs.has(b.Info.ID),
+	}
 	if !found || stored.Binding != b {
 		if found {
 			r.Agreed = agreement(stored.Epochs, stored.End, about.epochs, about.end)
 			m.cfg.Log.Info("joining generation", zap.String("topic", b.Info.Topic), zap.Int32("partition", b.Info.Partition),
 				zap.Int32("generation", b.Generation), zap.Int64("baseOffset", int64(b.BaseOffset)), zap.Int64("logEnd", int64(stored.End)),
-				zap.Int64("agreed", int64(r.Agreed)))
+				zap.Int64("agreed", int64(r.Agreed)), zap.Bool("damaged", r.Damaged))
 		}
 		if err := m.cfg.Engine.Rebase(r); err != nil {
 			return err
@@ -119,7 +127,7 @@ func (m *replicaManager) copyPrefix(leader *leaderLink, r engine.Rebase) error {
 			return err
 		}
 		if got.start > prefix.Next() { // what is here has expired there
-			r.Agreed, r.Start = prefix.Next(), got.start
+			r.Agreed, r.Start, r.Damaged = prefix.Next(), got.start, false
 			if err := m.cfg.Engine.Rebase(r); err != nil {
 				return err
 			}

@@ -93,7 +93,8 @@ func (n *Node) assemble() error {
 		return err
 	}
 	e, err := engine.Open(engine.Config{
-		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, Faults: n.cfg.engineFaults,
+		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, OnDamage: b.storeDamaged,
+		Faults: n.cfg.engineFaults,
 	})
 	if err != nil {
 		return err
@@ -195,7 +196,8 @@ func (n *Node) startBroker() error {
 	b.replicas = newReplicaManager(replicaManagerConfig{
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
 		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax,
-		ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Dial: n.dialNode, Log: n.log,
+		ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Dial: n.dialNode, Fail: n.fail,
+		Log: n.log,
 	})
 	return nil
 }

@@ -53,6 +53,8 @@ type replicaManagerConfig struct {
 	Now        func() time.Time
 	// Dial connects to the broker listener of another node.
 	Dial func(ctx context.Context, node ids.NodeID) (net.Conn, error)
+	// Fail ends the process: the store is damaged beyond what can be made anew for one partition.
+	Fail func(error)
 	Log  *zap.Logger
 }
 
@@ -84,6 +86,7 @@ type replicaManager struct {
 	downPeers    chan ids.NodeID
 	isr          isrChanges
 	transfers    transfers
+	repairs      repairs
 
 	copies   chan struct{} // a token for each prefix that is being copied
 	leaders  leaderConns
@@ -102,7 +105,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
-		isr: newISRChanges(), transfers: newTransfers(), copies: make(chan struct{}, copiesAtOnce),
+		isr: newISRChanges(), transfers: newTransfers(), repairs: newRepairs(), copies: make(chan struct{}, copiesAtOnce),
 	}
 	m.stopping, m.stop = context.WithCancel(context.Background())
 	m.elections.pending = map[*partition]ids.Term{}
@@ -121,6 +124,7 @@ func (m *replicaManager) run(ctx context.Context) {
 	loops.Go(func() { m.runLosses(ctx) })
 	loops.Go(func() { m.runISR(ctx) })
 	loops.Go(func() { m.runTransfers(ctx) })
+	loops.Go(func() { m.runRepairs(ctx) })
 	for range openWorkers {
 		loops.Go(func() { m.runOpenings(ctx) })
 	}

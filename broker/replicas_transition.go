@@ -150,6 +150,9 @@ func (m *replicaManager) runTransitions() {
 			m.cfg.Log.Debug("replica waits", zap.String("topic", s.info.Topic), zap.Int32("partition", s.info.Partition), zap.Error(err))
 			continue
 		}
+		if errors.Is(err, engine.ErrStoreDamaged) {
+			m.cfg.Fail(err)
+		}
 		if err != nil {
 			m.cfg.Log.Error("replica cannot be brought in line with the metadata; trying again",
 				zap.String("topic", s.info.Topic), zap.Int32("partition", s.info.Partition), zap.Error(err))
@@ -223,6 +226,9 @@ func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controll
 		Binding: binding, Members: members, Join: !founder, NonVoting: !founder, Events: p,
 	})
 	if err != nil {
+		if engine.IsDamage(err) {
+			m.noteDamage(binding, err)
+		}
 		return nil, fmt.Errorf("start group of %s: %w", label(info), err)
 	}
 	p.attach(group)

@@ -41,7 +41,10 @@ type Config struct {
 	Logger *zap.Logger // nil: no logs
 	// OnDiskStall hears of a disk operation that has been running for d already. Must not block. May be nil.
 	OnDiskStall func(op string, d time.Duration)
-	Faults      Faults
+	// OnDamage hears of each damaged batch that was found, and of the replica that owns it. It is called by whoever reads, perhaps
+	// often. Must not block. May be nil.
+	OnDamage func(owner Binding, err *CorruptError)
+	Faults   Faults
 
 	blobRewriteMinAge time.Duration // 0: the default; tests wait less
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/internal/ids"
@@ -149,10 +150,14 @@ func (p *payloadReader) entry(row *EntryRow, bare bool) (pb.Entry, error) {
 		return e, nil
 	}
 	b, err := p.batch(row.Batch.Base)
-	if err != nil {
-		return e, err
+	if err == nil {
+		_, err = p.log.checkStored(row.Batch.Base, b)
 	}
-	if _, err := p.log.checkStored(row.Batch.Base, b); err != nil {
+	if IsDamage(err) {
+		e.Cmd = stubProposal(row)
+		return e, nil
+	}
+	if err != nil {
 		return e, err
 	}
 	e.Cmd = make([]byte, 1+len(b))
@@ -172,11 +177,13 @@ func (p *payloadReader) batch(base ids.Offset) ([]byte, error) {
 		p.iter.it = it
 	}
 	ok, err := p.iter.seek(p.log.binding.Info.ID, base)
-	if err == nil && !ok {
-		err = fmt.Errorf("%w: no batch at offset %d", ErrCorruptRow, base)
-	}
-	if err != nil {
+	switch {
+	case err != nil && pebble.IsCorruptionError(err):
+		return nil, p.log.damaged(base, err)
+	case err != nil:
 		return nil, err
+	case !ok:
+		return nil, p.log.damaged(base, fmt.Errorf("%w: no batch at offset %d", ErrCorruptRow, base))
 	}
 	return p.log.fetch(p.iter.it)
 }
@@ -185,5 +192,8 @@ func (p *payloadReader) close() error {
 	if p.iter.it == nil {
 		return nil
 	}
-	return p.iter.it.Close()
+	if err := p.iter.it.Close(); err != nil && !pebble.IsCorruptionError(err) { // that one was met, and reported, before
+		return err
+	}
+	return nil
 }

@@ -14,21 +14,6 @@ import (
 // ErrOffsetOutOfRange refuses a read below the log start or above the log end.
 var ErrOffsetOutOfRange = errors.New("engine: offset out of range")
 
-// CorruptError says that a stored batch is not what was written.
-type CorruptError struct {
-	Topic     string
-	Partition int32
-	Offset    ids.Offset // base offset of the batch
-	Err       error
-}
-
-func (c *CorruptError) Error() string {
-	return fmt.Sprintf("engine: %s-%d: stored batch at offset %d is corrupt: %v", c.Topic, c.Partition, c.Offset, c.Err)
-}
-
-// Unwrap is the reason.
-func (c *CorruptError) Unwrap() error { return c.Err }
-
 // ReadOptions says what to read.
 type ReadOptions struct {
 	From        ids.Offset // may lie inside a batch, which is then read whole
@@ -157,6 +142,7 @@ func (l *Log) scanStored(from, to ids.Offset, fn func(base ids.Offset, size int,
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	fetch := func() ([]byte, error) { return l.fetch(it) }
+	at := from
 	ok := it.SeekLT(appendDataKey(nil, partition, from+1))
 	if !ok {
 		ok = it.First()
@@ -166,12 +152,19 @@ func (l *Log) scanStored(from, to ids.Offset, fn func(base ids.Offset, size int,
 		if err != nil {
 			return err
 		}
+		at = base
 		lazy := it.LazyValue()
 		if more, err := fn(base, lazy.Len(), fetch); err != nil || !more {
 			return err
 		}
 	}
-	return it.Error()
+	if err := it.Error(); err != nil {
+		if pebble.IsCorruptionError(err) {
+			return l.damaged(at, err)
+		}
+		return fmt.Errorf("read %s: %w", l.binding.Info.label(), err)
+	}
+	return nil
 }
 
 // fetch reads the batch at the iterator, borrowed until it moves. Damage that the store itself finds is a *CorruptError
@@ -186,9 +179,8 @@ func (l *Log) fetch(it *pebble.Iterator) ([]byte, error) {
 	case err == nil:
 		return v, nil
 	case pebble.IsCorruptionError(err):
-		i := l.binding.Info
 		_, base, _ := parseDataKey(it.Key())
-		return nil, &CorruptError{Topic: i.Topic, Partition: i.Partition, Offset: base, Err: err}
+		return nil, l.damaged(base, err)
 	}
 	return nil, fmt.Errorf("read %s: %w", l.binding.Info.label(), err)
 }
@@ -203,8 +195,7 @@ func (l *Log) checkStored(base ids.Offset, b []byte) (ids.Offset, error) {
 		err = batch.VerifyCRC(b)
 	}
 	if err != nil {
-		i := l.binding.Info
-		return 0, &CorruptError{Topic: i.Topic, Partition: i.Partition, Offset: base, Err: err}
+		return 0, l.damaged(base, err)
 	}
 	return ids.Offset(h.NextOffset()), nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"go.uber.org/zap"
 
 	"cairn/internal/ids"
 	"cairn/wire/batch"
@@ -78,6 +79,9 @@ type Rebase struct {
 	Start ids.Offset
 	// Epochs are those of the generation's log below its base.
 	Epochs []EpochStart
+	// Damaged: what is stored is not to be relied on. Nothing of it is kept, but for what can be read of a tail that differs,
+	// which goes to quarantine.
+	Damaged bool
 }
 
 // quarantineCommitBytes is how much goes to quarantine in one commit.
@@ -108,21 +112,17 @@ func (e *Engine) rebase(r Rebase) error {
 	state := LogState{Next: start, LeaderEpoch: ids.NoEpoch, MaxTimestamp: -1, MaxTimestampBase: ids.NoOffset}
 	meta := metaRow{Shard: r.Shard, LogStart: start, Epochs: epochsWithoutIndex(r.Epochs)}
 	check := checkpointRow{Shard: r.Shard}
+	var former []replicaID
 	if found {
-		l, err := e.loadLog(old.Binding)
+		c := cutter{e: e, batch: b}
+		hw, err := c.cutOwner(old, r, &state, &meta)
+		b = c.batch
 		if err != nil {
 			return err
 		}
-		if old.Shard == r.Shard && old.Replica == r.Replica && l.sh.last > 0 {
-			return fmt.Errorf("replica %d of shard %d has begun its log", r.Replica, r.Shard)
-		}
-		c := cutter{e: e, l: l, batch: b}
-		if err := c.cut(r, &state, &meta); err != nil {
-			return err
-		}
-		b = c.batch
-		check.HighWatermark = max(0, min(l.HighWatermark(), state.Next))
-		for _, id := range append(old.Old, replicaID{old.Shard, old.Replica}) {
+		check.HighWatermark = max(0, min(hw, state.Next))
+		former = append(old.Old, replicaID{old.Shard, old.Replica})
+		for _, id := range former {
 			deleteReplica(b, id)
 		}
 	}
@@ -133,7 +133,13 @@ func (e *Engine) rebase(r Rebase) error {
 	set(b, appendPartitionKey(nil, rowCheckpoint, id), check.appendTo(nil))
 	set(b, appendPartitionKey(nil, rowProducers, id), (&producersRow{Shard: r.Shard, Next: state.Next}).appendTo(nil))
 	set(b, appendReplicaKey(nil, rowStart, r.Shard, r.Replica), point.appendTo(nil))
-	return e.commit(b, flushDurable)
+	if err := e.commit(b, flushDurable); err != nil {
+		return err
+	}
+	if r.Damaged {
+		return e.discard(id, former)
+	}
+	return nil
 }
 
 func epochsWithoutIndex(epochs []EpochStart) []EpochStart {
@@ -151,15 +157,43 @@ type cutter struct {
 	batch *pebble.Batch
 }
 
+// cutOwner is cut for what that owner left. It returns the high watermark that was known there.
+func (c *cutter) cutOwner(old ownerRow, r Rebase, state *LogState, meta *metaRow) (hw ids.Offset, err error) {
+	if c.l, err = c.e.loadLog(old.Binding); err != nil {
+		if !r.Damaged || !IsDamage(err) {
+			return 0, err
+		}
+		c.e.log.Error("damaged rows cannot be read: a tail that differed from the leader's log is not kept",
+			zap.String("topic", r.Info.Topic), zap.Int32("partition", r.Info.Partition), zap.Error(err))
+		c.drop(r.Info.ID, 0)
+		return 0, nil
+	}
+	if old.Shard == r.Shard && old.Replica == r.Replica && c.l.sh.last > 0 {
+		return 0, fmt.Errorf("replica %d of shard %d has begun its log", r.Replica, r.Shard)
+	}
+	return c.l.HighWatermark(), c.cut(r, state, meta)
+}
+
 // cut adds what it takes to the batch, and tells what is left.
 func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 	l := c.l
 	end := l.state.Next
 	agreed, err := l.baseOf(min(r.Agreed, end)) // a batch that is only half agreed on is not
+	if r.Damaged && IsDamage(err) {
+		agreed, err = min(r.Agreed, end), nil
+	}
 	if err != nil {
 		return err
 	}
-	if err := c.quarantine(max(agreed, l.logStart)); err != nil {
+	err = c.quarantine(max(agreed, l.logStart), r.Damaged)
+	if r.Damaged && (err == nil || IsDamage(err)) {
+		if err != nil {
+			c.e.log.Error("the rest of a damaged tail cannot be kept", zap.String("topic", r.Info.Topic), zap.Int32("partition", r.Info.Partition), zap.Error(err))
+		}
+		c.drop(r.Info.ID, 0)
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	keep, err := l.baseOf(min(agreed, r.BaseOffset))
@@ -167,7 +201,7 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 		return err
 	}
 	if keep <= max(l.logStart, state.Next) { // nothing is left that the generation has
-		c.drop(0)
+		c.drop(r.Info.ID, 0)
 		return nil
 	}
 	removed, err := l.bytesFrom(keep)
@@ -194,22 +228,21 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 		meta.LogStart = l.logStart
 	}
 	if keep < end {
-		c.drop(keep)
+		c.drop(r.Info.ID, keep)
 	}
 	return nil
 }
 
 // drop removes the data from an offset on.
-func (c *cutter) drop(from ids.Offset) {
-	id := c.l.binding.Info.ID
+func (c *cutter) drop(id ids.PartitionID, from ids.Offset) {
 	for _, kind := range []rowKind{rowData, rowTime} {
 		_, hi := partitionBounds(kind, id)
 		deleteRange(c.batch, appendKey(nil, kind, uint64(id), uint64(from)), hi)
 	}
 }
 
-// quarantine copies the batches from an offset on.
-func (c *cutter) quarantine(from ids.Offset) error {
+// quarantine copies the batches from an offset on; of a damaged log those that can be read.
+func (c *cutter) quarantine(from ids.Offset, damaged bool) error {
 	l, now, bytes := c.l, time.Now().UnixMilli(), 0
 	if from >= l.state.Next {
 		return nil
@@ -219,6 +252,14 @@ func (c *cutter) quarantine(from ids.Offset) error {
 			return true, nil
 		}
 		v, err := value()
+		if err == nil && damaged {
+			_, err = l.checkStored(base, v)
+		}
+		if damaged && IsDamage(err) {
+			c.e.log.Error("a damaged batch cannot be kept", zap.String("topic", l.binding.Info.Topic), zap.Int32("partition", l.binding.Info.Partition),
+				zap.Int64("offset", int64(base)), zap.Error(err))
+			return true, nil
+		}
 		if err != nil {
 			return false, err
 		}

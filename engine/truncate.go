@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"go.uber.org/zap"
+
 	"cairn/internal/ids"
 )
 
@@ -95,6 +97,11 @@ func (s *saver) quarantine(l *Log, from, to ids.RaftIndex) error {
 			set(s.batch, s.key, q.appendTo(nil))
 			return nil
 		})
+		if IsDamage(failed) { // it cannot be kept; the save must go on, or the process could not start any more
+			failed, found = nil, true
+			s.e.log.Error("a damaged batch of a truncated tail cannot be kept", zap.String("topic", l.binding.Info.Topic),
+				zap.Int32("partition", l.binding.Info.Partition), zap.Int64("offset", int64(row.Batch.Base)))
+		}
 		if failed == nil && !found {
 			failed = fmt.Errorf("%w: entry %d names a batch at offset %d that is not there", ErrCorruptRow, row.Index, row.Batch.Base)
 		}

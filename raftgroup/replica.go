@@ -154,13 +154,18 @@ func (lr *localReplica) observeSend(node ids.NodeID, m *raftpb.Message, durable 
 	return mark
 }
 
-// mustCarryPayload stops the process before an entry whose payload was left out (as the engine does at a restart) reaches a member.
-func mustCarryPayload(m *raftpb.Message) {
+// carriesPayload reports whether all entries are whole: not those that are damaged here. It stops the process before an entry whose
+// payload was left out (as the engine does at a restart) reaches a member.
+func carriesPayload(m *raftpb.Message) bool {
 	for i := range m.Entries {
+		if engine.IsStub(m.Entries[i].Cmd) {
+			return false
+		}
 		if e := &m.Entries[i]; e.Type == raftpb.EncodedEntry && len(e.Cmd) < 1+engine.HeaderLen {
 			panic(fmt.Sprintf("BUG: entry %d of shard %d is sent to replica %d without its payload (%d bytes)", e.Index, m.ShardID, m.To, len(e.Cmd)))
 		}
 	}
+	return true
 }
 
 // outbound prepares messages to a node for the wire, in place; what it drops is left out of the result. The high watermarks that go
@@ -176,8 +181,8 @@ func (h *Host) outbound(node ids.NodeID, reqs []raftpb.Message, marks []ids.Offs
 					continue // a proposal of a past leader would be void at the new one
 				}
 			case raftpb.Replicate, raftpb.Heartbeat:
-				if lr.group != nil {
-					mustCarryPayload(m)
+				if lr.group != nil && !carriesPayload(m) {
+					continue // as if it had got lost: somebody else has to lead
 				}
 				mark = lr.observeSend(node, m, h.cfg.Engine.DurableIndex(lr.shard))
 			}

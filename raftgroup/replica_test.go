@@ -1,6 +1,7 @@
 package raftgroup
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,14 +102,23 @@ func TestAnEntryWithoutItsPayloadIsNeverSent(t *testing.T) {
 		{Index: 2, Type: raftpb.ConfigChangeEntry, Cmd: []byte{1}},
 		{Index: 3, Type: raftpb.EncodedEntry, Cmd: make([]byte, 1+engine.HeaderLen)}, // void: its header is all there is
 	}}
-	mustCarryPayload(&m)
+	if !carriesPayload(&m) {
+		t.Error("whole entries are not sent")
+	}
+	stub := make([]byte, 1+engine.HeaderLen+2)
+	stub[1+engine.HeaderLen-1] = 2
+	damaged := m
+	damaged.Entries = append(slices.Clone(m.Entries), raftpb.Entry{Index: 4, Type: raftpb.EncodedEntry, Cmd: stub})
+	if carriesPayload(&damaged) {
+		t.Error("a damaged entry is sent")
+	}
 	m.Entries = append(m.Entries, raftpb.Entry{Index: 4, Type: raftpb.EncodedEntry, Cmd: []byte{0}})
 	defer func() {
 		if p, _ := recover().(string); !strings.Contains(p, "entry 4 of shard 101") {
 			t.Fatalf("got %q", p)
 		}
 	}()
-	mustCarryPayload(&m)
+	carriesPayload(&m)
 }
 
 func TestForwardedDataIsDroppedAndMembershipChangesAreNot(t *testing.T) {

@@ -296,3 +296,27 @@ func TestShutdown(t *testing.T) {
 	m.must(m.report("t", 0, 3, 6))
 	m.want("handed over", isrState{3, n(3), nil, nil})
 }
+
+// TestDamagedReplicasAreRenewedWhileSomebodyElseIsInSync: a damaged leader steps down and is a stranger to its group; the last one
+// in sync stays what it is.
+func TestDamagedReplicasAreRenewedWhileSomebodyElseIsInSync(t *testing.T) {
+	m := newReplicated(t, "1")
+	m.must(m.alter(1, 2))
+	before := *m.p()
+	m.must(RenewReplicas{1, m.epoch(1), []ids.ReplicaID{before.ReplicaIDs[0]}})
+	m.want("the leader was renewed", isrState{ids.NoNode, n(2), nil, nil})
+	p := m.p()
+	if p.LeaderEpoch <= before.LeaderEpoch || p.ReplicaIDs[0] == before.ReplicaIDs[0] || !slices.Equal(p.Voters, n(2, 3)) ||
+		!slices.Equal(p.FormerVoters, []ids.ReplicaID{before.ReplicaIDs[0]}) {
+		t.Errorf("after: %+v", p)
+	}
+	last := *m.p()
+	res := m.apply(RenewReplicas{2, m.epoch(2), []ids.ReplicaID{last.ReplicaIDs[1]}})
+	if len(res.Items) != 1 || res.Items[0].Code != kerr.EligibleLeadersNotAvailable.Code {
+		t.Errorf("the last one in sync: %+v", res)
+	}
+	m.must(m.change(2, Fence))
+	if res := m.apply(RenewReplicas{3, m.epoch(3), []ids.ReplicaID{last.ReplicaIDs[2]}}); len(res.Items) != 1 || res.Items[0].Code == 0 {
+		t.Errorf("nobody is alive to copy from: %+v", res)
+	}
+}

@@ -166,16 +166,22 @@ func (e *edit) renew(t *Topic, p *Partition, at int) {
 	p.ELR = without(p.ELR, node)
 }
 
-// renewByID is renewReplica for a replica that its broker found damaged.
+// renewByID is renewReplica for a replica that its broker found damaged. It is refused while nobody else that is alive is in
+// sync: there would be nobody to copy from, and what of the replica is whole would be lost.
 func (e *edit) renewByID(broker ids.NodeID, r ids.ReplicaID) ItemResult {
-	found := refuseItem(kerr.UnknownTopicOrPartition, "broker %d has no replica %d", broker, r)
+	result := refuseItem(kerr.UnknownTopicOrPartition, "broker %d has no replica %d", broker, r)
 	e.eachPartition(func(t *Topic, i int32, p *Partition) {
-		if at := slices.Index(p.ReplicaIDs, r); at >= 0 && p.Replicas[at] == broker {
+		at := slices.Index(p.ReplicaIDs, r)
+		switch {
+		case at < 0 || p.Replicas[at] != broker:
+		case len(without(e.img.eligibleOf(p.InSync), broker)) == 0:
+			result = refuseItem(kerr.EligibleLeadersNotAvailable, "no other replica that is alive is in sync")
+		default:
 			e.renewReplica(t, i, at)
-			found = ItemResult{}
+			result = ItemResult{}
 		}
 	})
-	return found
+	return result
 }
 
 // transferLeader notes whom the leader is to hand over to.
