@@ -58,6 +58,8 @@ func needsGeneration(img *Image, f Facts, topic string, k partitionKey, p *Parti
 		return NewGeneration{}, false // it is on its way
 	case clean && p.Doubted(g.Seed):
 		return g, true
+	case clean && leader == ids.NoNode && p.aloneVotes(g.Seed):
+		return g, f.graceOver(p) // it elects itself at once: another generation would bring nothing
 	case clean:
 		return g, !img.quorate(p) || leader == ids.NoNode && f.graceOver(p)
 	case leader != ids.NoNode || len(p.InSync) > 0:
@@ -72,6 +74,11 @@ func needsGeneration(img *Image, f Facts, topic string, k partitionKey, p *Parti
 func seeded(p *Partition, seed ids.NodeID) bool {
 	return p.BaseOffset == ids.NoOffset && len(p.Founders) == 1 && p.Founders[0].Node == seed && !p.Doubted(seed) &&
 		p.Founders[0].Replica == p.ReplicaIDs[p.ReplicaOf(seed)]
+}
+
+// aloneVotes reports whether the node is the only voter of the present generation, which has begun.
+func (p *Partition) aloneVotes(node ids.NodeID) bool {
+	return len(p.Voters) == 1 && p.Voters[0] == node && len(p.FormerVoters) == 0 && p.BaseOffset != ids.NoOffset
 }
 
 // quorate reports whether the in-sync voters are a majority of all that vote.

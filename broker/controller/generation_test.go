@@ -293,6 +293,27 @@ func TestRaftIsGivenTimeWhereAMajorityIsAlive(t *testing.T) {
 	}
 }
 
+// TestASingleVoterElectsItselfAfterARestart: the controller must not begin a generation that would bring nothing.
+func TestASingleVoterElectsItselfAfterARestart(t *testing.T) {
+	m := newReplicated(t, "1")
+	m.must(m.alter(1))
+	m.must(m.generation(1, false))
+	m.must(m.seeded(1, 5))
+	m.restart(registerCmd(1, 1, 1))
+	m.want("restarted", isrState{ids.NoNode, nil, n(1), n(1)})
+	var w Watch
+	f := Facts{ElectionGrace: 5 * time.Second, Ends: &Ends{}, Now: time.Unix(100, 0)}
+	f.Leaderless = w.Observe(m.img, f.Now)
+	if cmds := Decide(m.img, f); len(cmds) != 0 {
+		t.Errorf("decided %+v at once", cmds)
+	}
+	f.Now = f.Now.Add(5 * time.Second)
+	f.Leaderless = w.Observe(m.img, f.Now)
+	if cmds := Decide(m.img, f); !reflect.DeepEqual(cmds, []Command{m.generation(1, false)}) {
+		t.Errorf("decided %+v when it had its time", cmds)
+	}
+}
+
 func TestPreferredLeaders(t *testing.T) {
 	m, _ := ledBy2(t)
 	f := Facts{Rebalance: true, ImbalancePercent: 10, Now: time.UnixMilli(1000), TransferTimeout: time.Second}
