@@ -36,20 +36,34 @@ func handleAPIVersions(b *Broker, r *request) {
 	r.reply(resp)
 }
 
+// addFeature announces a feature of the cluster. level 0: it is off, and not announced as in use.
+func addFeature(resp *kmsg.ApiVersionsResponse, name string, lowest, highest, level, version int16) {
+	// A feature that can be off is hidden from older clients: they do not take a lowest version of 0.
+	if version >= 4 || lowest > 0 {
+		f := kmsg.NewApiVersionsResponseSupportedFeature()
+		f.Name, f.MinVersion, f.MaxVersion = name, lowest, highest
+		resp.SupportedFeatures = append(resp.SupportedFeatures, f)
+	}
+	if level > 0 {
+		f := kmsg.NewApiVersionsResponseFinalizedFeature()
+		f.Name, f.MinVersionLevel, f.MaxVersionLevel = name, level, level
+		resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
+	}
+}
+
 // elrFeature is what Kafka calls KIP-966: the eligible leader replicas are kept, and shown by DescribeTopicPartitions.
 const elrFeature, elrVersion = "eligible.leader.replicas.version", 1
 
 // addFeatures announces which of Kafka's features there are, and which are in use.
 func addFeatures(resp *kmsg.ApiVersionsResponse, img *controller.Image, version int16) {
-	if version >= 4 { // a feature that can be off is hidden from older clients: they do not take a lowest version of 0
-		f := kmsg.NewApiVersionsResponseSupportedFeature()
-		f.Name, f.MaxVersion = elrFeature, elrVersion
-		resp.SupportedFeatures = append(resp.SupportedFeatures, f)
+	resp.FinalizedFeaturesEpoch = int64(img.Index)
+	elr := int16(0)
+	if img.Level >= controller.ReplicationLevel {
+		elr = elrVersion
 	}
-	if resp.FinalizedFeaturesEpoch = int64(img.Index); img.Level >= controller.ReplicationLevel {
-		f := kmsg.NewApiVersionsResponseFinalizedFeature()
-		f.Name, f.MinVersionLevel, f.MaxVersionLevel = elrFeature, elrVersion, elrVersion
-		resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
+	addFeature(resp, elrFeature, 0, elrVersion, elr, version)
+	for _, f := range controller.Features() {
+		addFeature(resp, f.Name, f.Min, f.Max, img.Feature(f.Name), version)
 	}
 }
 

@@ -34,6 +34,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.IncrementalAlterConfigs: handleForward,
 		kmsg.DescribeCluster:         handleDescribeCluster,
 		kmsg.DescribeTopicPartitions: handleDescribeTopicPartitions,
+		kmsg.UpdateFeatures:          handleForward,
 
 		kmsg.ElectLeaders:               handleElectLeaders,
 		kmsg.AlterPartitionAssignments:  handleForward,
@@ -64,6 +65,7 @@ func controllerTable() map[kmsg.Key]handler {
 		kmsg.BrokerHeartbeat:         handleQuorum,
 		kmsg.AllocateProducerIDs:     handleQuorum,
 		kmsg.AlterPartition:          handleQuorum,
+		kmsg.UpdateFeatures:          handleQuorum,
 
 		kmsg.ElectLeaders:               handleQuorum,
 		kmsg.AlterPartitionAssignments:  handleQuorum,

@@ -91,14 +91,19 @@ func unknownOutcome(req kmsg.Request, err error) kmsg.Response {
 		}
 		return resp
 	default:
-		return unknownReassignment(req, code, message)
+		return unknownWhole(req, code, message)
 	}
 }
 
-func unknownReassignment(req kmsg.Request, code int16, message *string) kmsg.Response {
+// unknownWhole is unknownOutcome for requests with an error of their own.
+func unknownWhole(req kmsg.Request, code int16, message *string) kmsg.Response {
 	switch req := req.(type) {
 	case *kmsg.AlterPartitionAssignmentsRequest:
 		resp := kmsg.NewPtrAlterPartitionAssignmentsResponse()
+		resp.ErrorCode, resp.ErrorMessage = code, message
+		return resp
+	case *kmsg.UpdateFeaturesRequest:
+		resp := kmsg.NewPtrUpdateFeaturesResponse()
 		resp.ErrorCode, resp.ErrorMessage = code, message
 		return resp
 	case *kmsg.ListPartitionReassignmentsRequest:

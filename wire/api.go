@@ -108,6 +108,11 @@ func kafkaAPIs() []API {
 		{kmsg.DeleteTopics, 1, 6, both},
 		{kmsg.InitProducerID, 0, 5, 0}, // 6 is unstable in 4.3
 		{kmsg.OffsetForLeaderEpoch, 2, 4, 0},
+		{kmsg.AddPartitionsToTxn, 0, 5, 0}, // clients send versions 0 to 3, brokers 4 and 5
+		{kmsg.AddOffsetsToTxn, 0, 4, 0},
+		{kmsg.EndTxn, 0, 5, 0},
+		{kmsg.DescribeTransactions, 0, 0, 0},
+		{kmsg.ListTransactions, 0, 2, 0},
 		{kmsg.DescribeConfigs, 1, 4, both},
 		{kmsg.AlterConfigs, 0, 2, both},
 		{kmsg.DescribeLogDirs, 1, 5, 0},
@@ -118,6 +123,7 @@ func kafkaAPIs() []API {
 		{kmsg.ListPartitionReassignments, 0, 0, both},
 		{kmsg.DescribeCluster, 0, 2, both},
 		{kmsg.DescribeQuorum, 0, 2, both},
+		{kmsg.UpdateFeatures, 0, 2, both},
 		{kmsg.AlterPartition, 2, 3, internal},
 		{kmsg.BrokerRegistration, 0, 4, internal},
 		{kmsg.BrokerHeartbeat, 0, 2, internal},

@@ -149,6 +149,41 @@ var requestLayouts = map[int16]requestLayout{
 		}},
 		{op: opTags, max: 32767},
 	}}, // OffsetForLeaderEpoch
+	24: {3, []layout{
+		{op: opString, max: 3},
+		{op: opFixed, max: 3, size: 10},
+		{op: opArray, max: 3, size: sizeOf[kmsg.AddPartitionsToTxnRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opArray, min: 4, max: 32767, size: sizeOf[kmsg.AddPartitionsToTxnRequestTransaction](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opFixed, max: 32767, size: 11},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.AddPartitionsToTxnRequestTransactionTopic](), fields: []layout{
+				{op: opString, max: 32767},
+				{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+					{op: opFixed, max: 32767, size: 4},
+				}},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // AddPartitionsToTxn
+	25: {3, []layout{
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 10},
+		{op: opString, max: 32767},
+		{op: opTags, max: 32767},
+	}}, // AddOffsetsToTxn
+	26: {3, []layout{
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 11},
+		{op: opTags, max: 32767},
+	}}, // EndTxn
 	32: {4, []layout{
 		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeConfigsRequestResource](), fields: []layout{
 			{op: opFixed, max: 32767, size: 1},
@@ -288,6 +323,18 @@ var requestLayouts = map[int16]requestLayout{
 		}},
 		{op: opTags, max: 32767},
 	}}, // AlterPartition
+	57: {0, []layout{
+		{op: opFixed, max: 32767, size: 4},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.UpdateFeaturesRequestFeatureUpdate](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opFixed, max: 32767, size: 2},
+			{op: opFixed, max: 0, size: 1},
+			{op: opFixed, min: 1, max: 32767, size: 1},
+			{op: opTags, max: 32767},
+		}},
+		{op: opFixed, min: 1, max: 32767, size: 1},
+		{op: opTags, max: 32767},
+	}}, // UpdateFeatures
 	60: {0, []layout{
 		{op: opFixed, max: 32767, size: 1},
 		{op: opFixed, min: 1, max: 32767, size: 1},
@@ -332,6 +379,23 @@ var requestLayouts = map[int16]requestLayout{
 			}},
 		}},
 	}}, // BrokerHeartbeat
+	65: {0, []layout{
+		{op: opArray, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // DescribeTransactions
+	66: {0, []layout{
+		{op: opArray, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opArray, max: 32767, size: sizeOf[int64](), fields: []layout{
+			{op: opFixed, max: 32767, size: 8},
+		}},
+		{op: opFixed, min: 1, max: 32767, size: 8},
+		{op: opNullableString, min: 2, max: 32767},
+		{op: opTags, max: 32767},
+	}}, // ListTransactions
 	67: {0, []layout{
 		{op: opFixed, max: 32767, size: 12},
 		{op: opTags, max: 32767},

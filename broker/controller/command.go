@@ -212,6 +212,8 @@ func decodeBody(kind string, body []byte) (Command, error) {
 		return decodeAs[AllocateProducerIDs](body)
 	case RegisterLeaders{}.kind():
 		return decodeAs[RegisterLeaders](body)
+	case UpdateFeatures{}.kind():
+		return decodeAs[UpdateFeatures](body)
 	default:
 		return decodeReplication(kind, body)
 	}

@@ -60,6 +60,8 @@ func (cc *Conn) Handle(ctx context.Context, req kmsg.Request) kmsg.Response {
 		return cc.c.incrementalAlterConfigs(ctx, r)
 	case *kmsg.AlterConfigsRequest:
 		return cc.c.alterConfigs(ctx, r)
+	case *kmsg.UpdateFeaturesRequest:
+		return cc.c.updateFeatures(ctx, r)
 	case *kmsg.ElectLeadersRequest:
 		return cc.c.electLeaders(ctx, r)
 	case *kmsg.AlterPartitionAssignmentsRequest:
@@ -80,7 +82,8 @@ func Handles(key int16) bool {
 	switch kmsg.Key(key) {
 	case kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.AllocateProducerIDs, kmsg.AlterPartition, kmsg.CreateTopics, kmsg.DeleteTopics,
 		kmsg.CreatePartitions, kmsg.IncrementalAlterConfigs, kmsg.AlterConfigs, kmsg.ElectLeaders, kmsg.AlterPartitionAssignments,
-		kmsg.ListPartitionReassignments, kmsg.DescribeQuorum, kmsg.Key(private.ElectionsKey), registerLeadersKey, replicaCommandKey:
+		kmsg.ListPartitionReassignments, kmsg.DescribeQuorum, kmsg.UpdateFeatures, kmsg.Key(private.ElectionsKey), registerLeadersKey,
+		replicaCommandKey:
 		return true
 	}
 	return false

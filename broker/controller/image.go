@@ -34,6 +34,8 @@ type Image struct {
 
 	// Level is what the metadata can hold: 0 until SetLevel. At ReplicationLevel ISR, ELR and generations are kept.
 	Level int16
+	// FeatureLevels has the features whose level was chosen; use Feature to read.
+	FeatureLevels map[string]int16
 	// Losses lists what is known to be lost, oldest first.
 	Losses []Loss
 

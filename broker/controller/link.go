@@ -252,6 +252,8 @@ func saysNotController(resp kmsg.Response) bool {
 		return r.ErrorCode == kerr.NotController.Code
 	case *kmsg.ListPartitionReassignmentsResponse:
 		return r.ErrorCode == kerr.NotController.Code
+	case *kmsg.UpdateFeaturesResponse:
+		return r.ErrorCode == kerr.NotController.Code
 	case *private.ElectionsResponse:
 		return r.Body.Code == kerr.NotController.Code
 	}

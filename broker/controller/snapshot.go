@@ -24,6 +24,7 @@ type snapshot struct {
 	NextReplica    ids.ReplicaID     `json:"nextReplica"`
 	NextProducer   int64             `json:"nextProducer"`
 	Level          int16             `json:"level,omitempty"`
+	Features       map[string]int16  `json:"features,omitempty"`
 	Losses         []Loss            `json:"losses,omitempty"`
 }
 
@@ -39,7 +40,7 @@ func EncodeSnapshot(img *Image) ([]byte, error) {
 		Version: formatVersion, Index: img.Index, ClusterID: img.ClusterID, Controller: img.Controller,
 		ControllerTerm: img.ControllerTerm, Brokers: img.BrokerList(), Topics: img.TopicList(),
 		NextPartition: img.NextPartition, NextShard: img.NextShard, NextReplica: img.NextReplica, NextProducer: img.NextProducer,
-		Level: img.Level, Losses: img.Losses,
+		Level: img.Level, Features: img.FeatureLevels, Losses: img.Losses,
 	}
 	for r, v := range img.Configs {
 		s.Configs = append(s.Configs, snapshotConfigs{r.Type, r.Name, v})
@@ -61,7 +62,7 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 	}
 	img := NewImage()
 	img.Index, img.ClusterID, img.Controller, img.ControllerTerm = s.Index, s.ClusterID, s.Controller, s.ControllerTerm
-	img.Level, img.Losses = s.Level, s.Losses
+	img.Level, img.FeatureLevels, img.Losses = s.Level, s.Features, s.Losses
 	img.NextPartition, img.NextShard, img.NextReplica, img.NextProducer = s.NextPartition, s.NextShard, s.NextReplica, s.NextProducer
 	for _, br := range s.Brokers {
 		if br == nil {

@@ -50,6 +50,8 @@ func (e *edit) apply(p Proposal) Result {
 		return e.allocateProducerIDs(c)
 	case RegisterLeaders:
 		return e.registerLeaders(c)
+	case UpdateFeatures:
+		return e.updateFeatures(c)
 	default:
 		return e.applyReplication(c)
 	}
