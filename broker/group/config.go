@@ -29,6 +29,8 @@ type Config struct {
 	OffsetsCheck          time.Duration // offsets.retention.check.interval.ms
 	OffsetMetadataBytes   int           // offset.metadata.max.bytes
 
+	Consumer ConsumerConfig // of the consumer protocol
+
 	// Topics is the cluster's metadata; GroupConfig returns the dynamic configs of a group.
 	Topics      Topics
 	GroupConfig func(group string) map[string]string
@@ -46,6 +48,7 @@ func DefaultConfig() Config {
 		OffsetsRetention:      7 * 24 * time.Hour,
 		OffsetsCheck:          10 * time.Minute,
 		OffsetMetadataBytes:   4096,
+		Consumer:              DefaultConsumerConfig(),
 	}
 }
 
@@ -68,5 +71,5 @@ func (c Config) Validate() error {
 	if c.Topics == nil || c.NewID == nil {
 		errs = append(errs, errors.New("the group coordinator needs topics and ids"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Consumer.Validate())...)
 }

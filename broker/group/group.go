@@ -15,6 +15,7 @@ type group struct {
 	consumer *consumerGroup
 	offsets  offsets
 	timer    timer
+	live     consumerLive // of a consumer group, on the leader
 }
 
 // group returns a group, or nil.

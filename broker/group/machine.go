@@ -42,6 +42,8 @@ type Machine struct {
 	timers  timerHeap
 	// fresh are groups whose live layer came with a record, whose timers start with the next Expire.
 	fresh []*group
+	// later are operations on consumer groups that have something to do when their records are replayed.
+	later []*consumerOp
 	// nextCheck is when expired offsets are looked for.
 	nextCheck time.Time
 }
@@ -72,7 +74,7 @@ func (m *Machine) Elected(now time.Time, fx *coordinator.Effects) {
 // Resigned answers all that waits and drops the live layer.
 func (m *Machine) Resigned() {
 	m.leading = false
-	m.timers, m.fresh = nil, nil
+	m.timers, m.fresh, m.later = nil, nil, nil
 	for _, g := range m.groups {
 		g.timer = timer{}
 		if g.classic != nil {
@@ -97,6 +99,7 @@ func (m *Machine) Expire(now time.Time, fx *coordinator.Effects) (next time.Time
 			m.startClassic(g, now, fx)
 		}
 	}
+	m.settle(fx)
 	for g := m.timers.due(now); g != nil; g = m.timers.due(now) {
 		switch {
 		case g.consumer != nil:
@@ -108,6 +111,9 @@ func (m *Machine) Expire(now time.Time, fx *coordinator.Effects) (next time.Time
 	if !now.Before(m.nextCheck) {
 		m.nextCheck = now.Add(m.cfg.OffsetsCheck)
 		m.expireOffsets(now, fx)
+	}
+	if len(m.later) > 0 {
+		return now
 	}
 	return earliest(m.nextCheck, m.timers.first())
 }
