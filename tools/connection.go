@@ -61,18 +61,9 @@ func (c Connection) addresses() ([]string, error) {
 // open checks that a bootstrap address answers, so that a wrong one is reported at once instead of after the client's many retries, and
 // returns a client with the properties applied in front of opts. The caller closes the client.
 func (c Connection) open(ctx context.Context, out Output, opts ...kgo.Opt) (*kgo.Client, error) {
-	addrs, err := c.addresses()
+	addrs, props, err := c.Resolve()
 	if err != nil {
-		return nil, UsageError{err}
-	}
-	props, err := c.properties()
-	if err != nil {
-		return nil, UsageError{err}
-	}
-	if list := props["bootstrap.servers"]; list != "" && c.Bootstrap == "" {
-		if addrs, err = (Connection{Bootstrap: list}).addresses(); err != nil {
-			return nil, UsageError{err}
-		}
+		return nil, err
 	}
 	fromProps, ignored, err := clientOptions(props)
 	if err != nil {
@@ -81,19 +72,12 @@ func (c Connection) open(ctx context.Context, out Output, opts ...kgo.Opt) (*kgo
 	for _, name := range ignored {
 		out.warn("client property %s has no effect here", name)
 	}
-	if err := reach(ctx, addrs); err != nil {
-		return nil, err
-	}
-	all := []kgo.Opt{kgo.SeedBrokers(addrs...), kgo.DialTimeout(dialTimeout)}
+	var all []kgo.Opt
 	if c.ClientID != "" {
 		all = append(all, kgo.ClientID(c.ClientID))
 	}
 	all = append(all, opts...)
-	cl, err := kgo.NewClient(append(all, fromProps...)...)
-	if err != nil {
-		return nil, fmt.Errorf("client configuration: %w", err)
-	}
-	return cl, nil
+	return Open(ctx, addrs, append(all, fromProps...)...)
 }
 
 // Explain adds to an error of a command that speaks to a cluster what to look at in one of cairn, where the client library only guesses at the
@@ -110,6 +94,32 @@ func Explain(err error) error {
 	default:
 		return err
 	}
+}
+
+// Resolve reads what Open needs: the addresses to ask first, and the client properties, those of the file under the single ones.
+func (c Connection) Resolve() (addrs []string, props map[string]string, err error) {
+	if props, err = c.properties(); err != nil {
+		return nil, nil, UsageError{err}
+	}
+	if list := props["bootstrap.servers"]; list != "" && c.Bootstrap == "" {
+		c.Bootstrap = list
+	}
+	if addrs, err = c.addresses(); err != nil {
+		return nil, nil, UsageError{err}
+	}
+	return addrs, props, nil
+}
+
+// Open checks that one of addrs answers and returns a client with opts alone; see Resolve. The caller closes it.
+func Open(ctx context.Context, addrs []string, opts ...kgo.Opt) (*kgo.Client, error) {
+	if err := reach(ctx, addrs); err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(addrs...), kgo.DialTimeout(dialTimeout)}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("client configuration: %w", err)
+	}
+	return cl, nil
 }
 
 // openAdmin is open for administrative commands.

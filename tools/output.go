@@ -19,6 +19,15 @@ type Output struct {
 // Standard is the output of a process.
 func Standard(asJSON bool) Output { return Output{Out: os.Stdout, Err: os.Stderr, JSON: asJSON} }
 
+// Warn prints a warning on Err.
+func (o Output) Warn(format string, args ...any) { o.warn(format, args...) }
+
+// Note prints a remark about the result on Err.
+func (o Output) Note(format string, args ...any) { o.note(format, args...) }
+
+// WriteJSON prints v as one line on Out.
+func (o Output) WriteJSON(v any) error { return o.writeJSON(v) }
+
 func (o Output) warn(format string, args ...any) {
 	// A warning that cannot be printed has no other place to go.
 	_, _ = fmt.Fprintf(o.Err, "WARNING: "+format+"\n", args...)

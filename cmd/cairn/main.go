@@ -50,7 +50,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		DisableSliceFlagSeparator: true, // values of properties have commas of their own
 		Commands: []*cli.Command{
 			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), electCommand(), reassignCommand(), lossesCommand(),
-			recoverCommand(), dumpCommand(), labCommand(), versionCommand(), completionCommand(),
+			recoverCommand(), dumpCommand(), benchCommand(), verifyCommand(), labCommand(), versionCommand(), completionCommand(),
 		},
 		// Errors are printed and turned into exit codes by run alone.
 		ExitErrHandler: func(*cli.Context, error) {},
