@@ -286,11 +286,11 @@ func (c *Config) warnWithoutEffect(log *zap.Logger) {
 	}
 }
 
-// topicLayer returns the given properties that set defaults of topic configs. Read-only.
+// topicLayer returns the given properties that set defaults of topic configs, and the rates of the replication throttle. Read-only.
 func (c *Config) topicLayer() topicconfig.Layer {
 	l := topicconfig.Layer{}
 	for name, value := range c.values {
-		if p, ok := lookupProperty(name); ok && p.Effect == topicDefault {
+		if p, ok := lookupProperty(name); ok && (p.Effect == topicDefault || name == leaderRate || name == followerRate) {
 			l[name] = value
 		}
 	}

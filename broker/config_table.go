@@ -94,7 +94,10 @@ var propertyTable = []property{
 	{Name: "fetch.max.bytes", Type: typeInt, Default: "57671680", Limits: "1024..", Doc: "Upper bound of the bytes of records in one fetch response."},
 	{Name: "fetch.purgatory.purge.interval.requests", Type: typeInt, Default: "1000", Effect: noEffect, Doc: goroutines},
 	{Name: "follower.fetch.last.tiered.offset.enable", Type: typeBool, Default: "false", Mode: clusterWide, Effect: noEffect, Doc: noTiering},
-	{Name: "follower.replication.throttled.rate", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker, Effect: noEffect, Doc: noQuota},
+	{
+		Name: "follower.replication.throttled.rate", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker,
+		Doc: "Bytes a second that this broker takes to catch up, for replicas that follower.replication.throttled.replicas names; leaders keep to the dynamic value.",
+	},
 	{Name: "group.consumer.assignment.interval.ms", Type: typeInt, Default: "1000", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noGroups},
 	{Name: "group.consumer.assignors", Type: typeList, Default: "uniform,range", Effect: noEffect, Doc: noGroups},
 	{Name: "group.consumer.heartbeat.interval.ms", Type: typeInt, Default: "5000", Limits: "1..", Effect: noEffect, Doc: noGroups},
@@ -164,7 +167,10 @@ var propertyTable = []property{
 	{Name: "kafka.metrics.polling.interval.secs", Type: typeInt, Default: "10", Limits: "1..", Effect: noEffect, Doc: ownMetrics},
 	{Name: "kafka.metrics.reporters", Type: typeList, Effect: noEffect, Doc: ownMetrics},
 	{Name: "leader.imbalance.check.interval.seconds", Type: typeLong, Default: "300", Limits: "1..", Doc: "How often the controller does that."},
-	{Name: "leader.replication.throttled.rate", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker, Effect: noEffect, Doc: noQuota},
+	{
+		Name: "leader.replication.throttled.rate", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: perBroker,
+		Doc: "Bytes a second that this broker gives to replicas that catch up, where leader.replication.throttled.replicas names its own.",
+	},
 	{
 		Name: "listener.security.protocol.map", Type: typeString, Default: "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT", Mode: perBroker,
 		Doc: "Security protocol of each listener name; only PLAINTEXT is served.",

@@ -25,6 +25,8 @@ const (
 	copiesAtOnce = 4
 	// prefixWithin bounds the wait for one answer of the leader.
 	prefixWithin = 10 * time.Second
+	// copyLook is how often a copy that waits looks whether it is still wanted.
+	copyLook = 100 * time.Millisecond
 )
 
 // errNotYet: the replica cannot be started before something happens elsewhere; it is tried again.
@@ -142,8 +144,26 @@ func (m *replicaManager) copyPrefix(leader *leaderLink, r engine.Rebase) error {
 		if err := prefix.Append(got.records); err != nil {
 			return err
 		}
+		m.pauseCopy(r.Binding, time.Duration(got.waitMs)*time.Millisecond)
 	}
 	return prefix.Finish()
+}
+
+// pauseCopy waits as long as the leader asks for, or until the copy is not wanted any more.
+func (m *replicaManager) pauseCopy(b engine.Binding, wait time.Duration) {
+	for until := time.Now().Add(min(wait, blockedWait)); m.stillWanted(b); {
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		timer := time.NewTimer(min(left, copyLook))
+		select {
+		case <-timer.C:
+		case <-m.stopping.Done():
+			timer.Stop()
+			return
+		}
+	}
 }
 
 // stillWanted reports whether the metadata still has that replica, and this broker is not shutting down.

@@ -99,7 +99,7 @@ func (m *replicaManager) dialLeader(info engine.PartitionInfo, state *controller
 		return nil, fmt.Errorf("%w: leader of %s: %w", errNotYet, label(info), err)
 	}
 	return &leaderLink{m: m, node: node, conn: conn, req: logPrefixRequest{
-		topicID: info.TopicID, partition: info.Partition, shard: state.Shard, leaderEpoch: state.LeaderEpoch, maxBytes: prefixBytesMax,
+		topicID: info.TopicID, partition: info.Partition, shard: state.Shard, leaderEpoch: state.LeaderEpoch, node: m.cfg.NodeID, maxBytes: prefixBytesMax,
 	}}, nil
 }
 

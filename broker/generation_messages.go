@@ -14,7 +14,7 @@ import (
 // logPrefixKey is the API key with which a replica that joins a generation asks its leader for the log below the base.
 const logPrefixKey = kmsg.Key(10002)
 
-const logPrefixVersion = 1
+const logPrefixVersion = 2
 
 func logPrefixAPI() wire.PrivateAPI {
 	return wire.PrivateAPI{Key: int16(logPrefixKey), Name: "LogPrefix", Clients: true, New: func() kmsg.Request { return &logPrefixRequest{} }}
@@ -28,6 +28,7 @@ type logPrefixRequest struct {
 	partition   int32
 	shard       ids.ShardID
 	leaderEpoch ids.LeaderEpoch
+	node        ids.NodeID // who asks
 	from        ids.Offset // ids.NoOffset: no batches
 	maxBytes    int32
 }
@@ -45,6 +46,7 @@ func (r *logPrefixRequest) AppendTo(dst []byte) []byte {
 	dst = bin.AppendVarint(dst, r.partition)
 	dst = bin.AppendUvarint(dst, uint64(r.shard))
 	dst = bin.AppendVarint(dst, r.leaderEpoch)
+	dst = bin.AppendVarint(dst, r.node)
 	dst = bin.AppendVarint(dst, r.from)
 	return bin.AppendVarint(dst, r.maxBytes)
 }
@@ -56,6 +58,7 @@ func (r *logPrefixRequest) ReadFrom(src []byte) error {
 	r.partition = b.Varint32()
 	r.shard = ids.ShardID(b.Uvarint())
 	r.leaderEpoch = ids.LeaderEpoch(b.Varint32())
+	r.node = ids.NodeID(b.Varint32())
 	r.from = ids.Offset(b.Varint())
 	r.maxBytes = b.Varint32()
 	return b.Done()
@@ -68,6 +71,7 @@ type logPrefixResponse struct {
 	base       ids.Offset // of the generation
 	start, end ids.Offset // of the leader's log
 	epochs     []engine.EpochStart
+	waitMs     int32  // how long to wait before the next request
 	records    []byte // whole batches below base; in a response that was read it aliases the frame
 }
 
@@ -84,6 +88,7 @@ func (r *logPrefixResponse) AppendTo(dst []byte) []byte {
 	dst = bin.AppendVarint(dst, r.base)
 	dst = bin.AppendVarint(dst, r.start)
 	dst = bin.AppendVarint(dst, r.end)
+	dst = bin.AppendVarint(dst, r.waitMs)
 	dst = bin.AppendUvarint(dst, uint64(len(r.epochs)))
 	for _, e := range r.epochs {
 		dst = bin.AppendVarint(dst, e.Epoch)
@@ -97,6 +102,7 @@ func (r *logPrefixResponse) ReadFrom(src []byte) error {
 	b.Version(logPrefixVersion)
 	r.code = b.Varint16()
 	r.base, r.start, r.end = ids.Offset(b.Varint()), ids.Offset(b.Varint()), ids.Offset(b.Varint())
+	r.waitMs = b.Varint32()
 	r.epochs = make([]engine.EpochStart, b.Count(2))
 	for i := range r.epochs {
 		r.epochs[i] = engine.EpochStart{Epoch: ids.LeaderEpoch(b.Varint32()), Start: ids.Offset(b.Varint())}
@@ -150,5 +156,7 @@ func (b *Broker) logPrefix(req *logPrefixRequest, resp *logPrefixResponse) error
 	for _, part := range got.Parts {
 		resp.records = append(resp.records, part...)
 	}
+	wait, _ := b.replicas.throttle.charge(p.topic, p.index, req.node, len(resp.records))
+	resp.waitMs = int32(wait.Milliseconds())
 	return nil
 }

@@ -88,6 +88,7 @@ type replicaManager struct {
 	transfers    transfers
 	repairs      repairs
 
+	throttle *throttle
 	copies   chan struct{} // a token for each prefix that is being copied
 	leaders  leaderConns
 	stopping context.Context
@@ -107,6 +108,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
 		isr: newISRChanges(), transfers: newTransfers(), repairs: newRepairs(), copies: make(chan struct{}, copiesAtOnce),
 	}
+	m.throttle = newThrottle(cfg.NodeID, cfg.Images, cfg.Static, cfg.Now)
 	m.stopping, m.stop = context.WithCancel(context.Background())
 	m.elections.pending = map[*partition]ids.Term{}
 	return m

@@ -223,7 +223,7 @@ func (m *replicaManager) startReplica(info engine.PartitionInfo, state *controll
 		members = nil
 	}
 	group, err := m.cfg.Host.StartGroup(raftgroup.GroupConfig{
-		Binding: binding, Members: members, Join: !founder, NonVoting: !founder, Events: p,
+		Binding: binding, Members: members, Join: !founder, NonVoting: !founder, Events: p, Pace: p.pace,
 	})
 	if err != nil {
 		if engine.IsDamage(err) {

@@ -100,6 +100,9 @@ type GroupConfig struct {
 	// Join and NonVoting are for a replica that was added to a running group; both stay set at every later start, after a promotion too.
 	Join, NonVoting bool
 	Events          Events
+	// Pace says of a member far behind, to which so many bytes were sent, how long it is to wait for more; false lets it take what it can.
+	// Asked on the leader, by the readers of connections; must not block. nil: nobody is paced.
+	Pace func(member ids.ReplicaID, bytes int) (wait time.Duration, paced bool)
 }
 
 // Events hears of one group. Methods are called from workers of Raft and of the engine and must not block nor call back into the group's

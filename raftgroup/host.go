@@ -25,6 +25,7 @@ type Host struct {
 	elections *elections
 	compactor *compactor
 	marks     *watermarks
+	pacer     *pacer
 	budget    *budget // bytes in flight over all groups
 
 	mu       sync.RWMutex
@@ -49,6 +50,7 @@ func NewHost(cfg Config) (*Host, error) {
 	h.elections = newElections(h)
 	h.compactor = newCompactor(h)
 	h.marks = newWatermarks(h)
+	h.pacer = newPacer(h.transport)
 	nh, err := dragonboat.NewNodeHost(h.nodeHostConfig())
 	if err != nil {
 		return nil, fmt.Errorf("raftgroup: start: %w", err)
@@ -91,6 +93,7 @@ func (h *Host) Close() error {
 	h.watch.close()
 	h.elections.close()
 	h.compactor.close()
+	h.pacer.close()
 	h.transport.shut()
 	h.marks.close()
 	h.nh.Close() // panics on a failure of the LogDB's close, which ours has not

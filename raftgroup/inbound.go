@@ -87,7 +87,7 @@ func (t *transport) serve(c net.Conn, r *bufio.Reader, peer hello) error {
 
 // receive shows the messages to their replicas and hands them to dragonboat.
 func (t *transport) receive(reqs []raftpb.Message, marks []ids.Offset, from ids.NodeID) {
-	reqs = t.h.inbound(reqs, marks)
+	reqs = t.h.inbound(reqs, marks, from)
 	if len(reqs) == 0 {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lni/dragonboat/v4/raftpb"
 
@@ -44,6 +45,13 @@ type peerState struct {
 	node       ids.NodeID // where it was sent to; NoNode: nowhere yet
 	told       ids.Offset // the high watermark that went with the latest message
 	heldCommit bool       // the commit of a Replicate was lowered: the member is to hear of it as soon as it has answered
+
+	// Of a member far behind, see pace.go: whether it is paced, and the piece of the log that was sent last.
+	paced     bool
+	lastPrev  uint64 // the index before it
+	lastTerm  uint64 // the leader's
+	lastSent  time.Time
+	lastBytes int // not charged yet
 }
 
 func newLocalReplica(shard ids.ShardID, self ids.ReplicaID, voters map[ids.ReplicaID]ids.NodeID, changed func(ids.ReplicaID, ids.Term)) *localReplica {
@@ -134,8 +142,8 @@ func (lr *localReplica) observeAnswer(m *raftpb.Message, durable ids.RaftIndex) 
 
 // observeSend looks at a message that leaves, and lowers its commit index to the last entry that is saved here: a single voter commits
 // before it saves, and a member told of such a commit would keep an entry that a crash of the voter takes back. It returns the high
-// watermark that goes with the message.
-func (lr *localReplica) observeSend(node ids.NodeID, m *raftpb.Message, durable ids.RaftIndex) (mark ids.Offset) {
+// watermark that goes with the message, and whether the message is to be dropped.
+func (lr *localReplica) observeSend(node ids.NodeID, m *raftpb.Message, durable ids.RaftIndex) (mark ids.Offset, drop bool) {
 	held := m.Commit > uint64(durable)
 	if held {
 		m.Commit = uint64(durable)
@@ -146,12 +154,17 @@ func (lr *localReplica) observeSend(node ids.NodeID, m *raftpb.Message, durable 
 	lr.mu.Lock()
 	defer lr.mu.Unlock()
 	p := lr.peerLocked(ids.ReplicaID(m.To))
+	now := time.Now()
+	if p.repeatsLocked(m, now) {
+		return mark, true
+	}
 	p.node, p.told = node, mark
 	if m.Type == raftpb.Replicate {
 		p.sent = ids.RaftIndex(m.LogIndex + uint64(len(m.Entries)))
 		p.heldCommit = p.heldCommit || held
+		p.notePieceLocked(m, now)
 	}
-	return mark
+	return mark, false
 }
 
 // carriesPayload reports whether all entries are whole: not those that are damaged here. It stops the process before an entry whose
@@ -184,7 +197,10 @@ func (h *Host) outbound(node ids.NodeID, reqs []raftpb.Message, marks []ids.Offs
 				if lr.group != nil && !carriesPayload(m) {
 					continue // as if it had got lost: somebody else has to lead
 				}
-				mark = lr.observeSend(node, m, h.cfg.Engine.DurableIndex(lr.shard))
+				drop := false
+				if mark, drop = lr.observeSend(node, m, h.cfg.Engine.DurableIndex(lr.shard)); drop {
+					continue
+				}
 			}
 		}
 		kept, marks = append(kept, *m), append(marks, mark)
@@ -203,12 +219,12 @@ func forwardsData(m *raftpb.Message) bool {
 
 // inbound shows received messages, and the high watermarks that came with them, to their replicas and adds the heartbeat answers that make dragonboat go on at once: to a member far
 // behind it would send one piece of the log per heartbeat, and a commit that was held back it would repeat with the next one.
-func (h *Host) inbound(reqs []raftpb.Message, marks []ids.Offset) []raftpb.Message {
+func (h *Host) inbound(reqs []raftpb.Message, marks []ids.Offset, from ids.NodeID) []raftpb.Message {
 	out := reqs
 	copied := false
 	for i := range reqs {
 		m := &reqs[i]
-		drop, before, after := h.observe(m)
+		drop, before, after := h.observe(m, from)
 		if !drop && marks[i] > 0 {
 			h.hear(watermark{ids.ShardID(m.ShardID), ids.ReplicaID(m.To), ids.ReplicaID(m.From), marks[i]})
 		}
@@ -233,7 +249,7 @@ func (h *Host) inbound(reqs []raftpb.Message, marks []ids.Offset) []raftpb.Messa
 }
 
 // observe decides what becomes of one received message: dropped, or accompanied by a heartbeat answer before or after it.
-func (h *Host) observe(m *raftpb.Message) (drop, before, after bool) {
+func (h *Host) observe(m *raftpb.Message, from ids.NodeID) (drop, before, after bool) {
 	if f := h.cfg.Faults.DropMessage; f != nil && f(ids.ShardID(m.ShardID), ids.ReplicaID(m.From), ids.ReplicaID(m.To), m.Type.String()) {
 		return true, false, false
 	}
@@ -247,7 +263,12 @@ func (h *Host) observe(m *raftpb.Message) (drop, before, after bool) {
 		return false, false, false
 	}
 	if answer {
-		before, after = lr.observeAnswer(m, h.cfg.Engine.DurableIndex(lr.shard))
+		durable := h.cfg.Engine.DurableIndex(lr.shard)
+		before, after = lr.observeAnswer(m, durable)
+		if wait, paced := lr.paced(m, durable); paced {
+			h.pacer.hold(*m, from, wait)
+			return true, before, false
+		}
 		return false, before, after
 	}
 	if vote {

@@ -11,7 +11,6 @@ const (
 	noSegments = "the log is one ordered store: it has no segments, segment files or index files"
 	noFlush    = "log.flush decides for the whole broker when data is durable"
 	noTiering  = "there is no tiered storage"
-	noThrottle = "replication is not throttled by replica lists"
 	noExpiry   = "log retention does not run in this version: nothing is deleted"
 	noCleaner  = "log compaction does not run in this version: all records are kept"
 )
@@ -51,13 +50,13 @@ var table = []Def{
 		Name: "flush.ms", Type: Long, Default: longMax, check: intIn(0, maxLong), NoEffect: noFlush,
 		Synonyms: same("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 	},
-	{Name: "follower.replication.throttled.replicas", Type: List, check: throttledReplicas, NoEffect: noThrottle},
+	{Name: "follower.replication.throttled.replicas", Type: List, check: throttledReplicas},
 	{
 		Name: "index.interval.bytes", Type: Int, Default: "4096", check: intIn(0, maxInt), NoEffect: noSegments,
 		Synonyms: same("log.index.interval.bytes"),
 	},
 	{Name: "internal.segment.bytes", Type: Int, check: intIn(1, maxInt), NoEffect: noSegments, Hidden: true},
-	{Name: "leader.replication.throttled.replicas", Type: List, check: throttledReplicas, NoEffect: noThrottle},
+	{Name: "leader.replication.throttled.replicas", Type: List, check: throttledReplicas},
 	{
 		Name: "local.retention.bytes", Type: Long, Default: "-2", check: intIn(-2, maxLong), NoEffect: noTiering,
 		Synonyms: same("log.local.retention.bytes"),
