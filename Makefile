@@ -6,7 +6,7 @@ ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help build test race fuzz crash integration integration-long soak-kill restart-10g compat bench lint check run clean
+.PHONY: help build test race fuzz crash integration integration-long soak-kill reassign-long restart-10g compat bench lint check run clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -34,6 +34,9 @@ integration-long: build ## the same at full length: 50 kill rounds, 5 cluster ro
 
 soak-kill: build ## 50 rounds of killing a single node under load
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestKilledNodeKeepsAcknowledgedRecords ./integration/
+
+reassign-long: build ## reassignments of 512 MB partitions under load, brokers killed on the way, and cancelled ones
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run 'Reassignment' ./integration/
 
 restart-10g: build ## restart of a node that holds 10 GB
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
