@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"cairn/broker/controller"
+	"cairn/broker/coordinator"
+	"cairn/broker/group"
 	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
@@ -37,6 +39,11 @@ type Broker struct {
 	fetchSessions *fetchSessions
 	producerIDs   *producerIDs
 	fetchMaxBytes int32
+
+	// The coordinators, and all of them by the topics of their state.
+	groups        *coordinator.Coordinator[*group.Machine]
+	coordinations map[string]coordination
+	internal      internalTopics
 
 	metrics *metrics
 	memory  *memory

@@ -24,7 +24,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.Metadata:                handleMetadata,
 		kmsg.FindCoordinator:         handleFindCoordinator,
 		kmsg.ApiVersions:             handleAPIVersions,
-		kmsg.CreateTopics:            handleForward,
+		kmsg.CreateTopics:            handleCreateTopics,
 		kmsg.DeleteTopics:            handleForward,
 		kmsg.InitProducerID:          handleInitProducerID,
 		kmsg.OffsetForLeaderEpoch:    handleOffsetForLeaderEpoch,

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"cairn/broker/controller"
+	"cairn/broker/coordinator"
 	"cairn/broker/topicconfig"
 	"cairn/engine"
 	"cairn/engine/producer"
@@ -51,7 +52,7 @@ type errorRow struct {
 // errorTables lists the rows in the order in which they are tried: an error that wraps several sentinels gets the code
 // of the outermost decision, which is this package's own.
 func errorTables() [][]errorRow {
-	return [][]errorRow{brokerErrors, batchErrors, replicationErrors, storageErrors, otherErrors}
+	return [][]errorRow{coordinatorErrors, brokerErrors, batchErrors, replicationErrors, storageErrors, otherErrors}
 }
 
 // brokerErrors are this package's own.
@@ -78,6 +79,17 @@ var brokerErrors = []errorRow{
 	{errProducerIDInput, kerr.InvalidRequest},
 	{errNoTransactions, kerr.CoordinatorNotAvailable},
 	{errProducerIDsPending, kerr.CoordinatorLoadInProgress},
+}
+
+// coordinatorErrors come from coordinators. They wrap what the partition said, which is about the partition and not for the
+// coordinator's client.
+var coordinatorErrors = []errorRow{
+	{coordinator.ErrNotCoordinator, kerr.NotCoordinator},
+	{coordinator.ErrLoading, kerr.CoordinatorLoadInProgress},
+	{coordinator.ErrUnavailable, kerr.CoordinatorNotAvailable},
+	{coordinator.ErrTimeout, kerr.RequestTimedOut},
+	{coordinator.ErrTooLarge, kerr.MessageTooLarge},
+	{coordinator.ErrBusy, kerr.CoordinatorNotAvailable},
 }
 
 // batchErrors refuse a client's batch.

@@ -442,32 +442,51 @@ func TestDescribeCluster(t *testing.T) {
 	}
 }
 
-func TestFindCoordinatorIsHonest(t *testing.T) {
+func TestFindCoordinator(t *testing.T) {
 	h := startHandlers(t)
 	for v := range int16(7) {
 		req := withVersion(kmsg.NewPtrFindCoordinatorRequest(), v)
 		req.CoordinatorKey, req.CoordinatorKeys = "g", []string{"g", "h"}
-		resp := h.ask(t, "IN", req).(*kmsg.FindCoordinatorResponse)
-		codes := []int16{resp.ErrorCode}
-		if v >= 4 {
-			codes = nil
-			for _, c := range resp.Coordinators {
-				codes = append(codes, c.ErrorCode)
-			}
-			if len(codes) != 2 {
-				t.Errorf("version %d: %d coordinators", v, len(codes))
-			}
+		resp := h.ask(t, "OUT", req).(*kmsg.FindCoordinatorResponse)
+		found := resp.Coordinators
+		if v < 4 {
+			found = []kmsg.FindCoordinatorResponseCoordinator{{
+				Key: "g", NodeID: resp.NodeID, Host: resp.Host, Port: resp.Port, ErrorCode: resp.ErrorCode,
+			}}
+		} else if len(found) != 2 {
+			t.Errorf("version %d: %d coordinators", v, len(found))
 		}
-		for _, c := range codes {
-			if c != kerr.CoordinatorNotAvailable.Code {
-				t.Errorf("version %d: error %d", v, c)
+		for i, c := range found {
+			if c.Key != req.CoordinatorKeys[i] || c.NodeID != 1 || c.Host != "out" || c.Port != 2 || c.ErrorCode != 0 {
+				t.Errorf("version %d: %+v", v, c)
 			}
 		}
 	}
-	req := withVersion(kmsg.NewPtrFindCoordinatorRequest(), 3)
-	req.CoordinatorType = 9
-	if resp := h.ask(t, "IN", req).(*kmsg.FindCoordinatorResponse); resp.ErrorCode != kerr.InvalidRequest.Code {
-		t.Errorf("unknown type: error %d", resp.ErrorCode)
+	for _, kind := range []int8{2, 9} {
+		req := withVersion(kmsg.NewPtrFindCoordinatorRequest(), 3)
+		req.CoordinatorType = kind
+		if resp := h.ask(t, "IN", req).(*kmsg.FindCoordinatorResponse); resp.ErrorCode != kerr.InvalidRequest.Code || resp.NodeID != -1 {
+			t.Errorf("type %d: %+v", kind, resp)
+		}
+	}
+}
+
+func TestFindCoordinatorWithoutLeader(t *testing.T) {
+	h := startHandlers(t)
+	img := testImage()
+	img.Topics[offsetsTopic].Partitions[0].Leader = 2 // fenced
+	snapshot, err := controller.EncodeSnapshot(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.broker.images.Restore(snapshot); err != nil {
+		t.Fatal(err)
+	}
+	req := withVersion(kmsg.NewPtrFindCoordinatorRequest(), 6)
+	req.CoordinatorKeys = []string{"g"}
+	resp := h.ask(t, "IN", req).(*kmsg.FindCoordinatorResponse)
+	if c := resp.Coordinators[0]; c.ErrorCode != kerr.CoordinatorNotAvailable.Code || c.NodeID != -1 || c.Port != -1 || c.ErrorMessage == nil {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"cairn/broker/controller"
 	"cairn/internal/ids"
@@ -238,35 +237,4 @@ func (b *Broker) autoCreate(ctx context.Context, names []string) map[string]int1
 	}
 	b.awaitTopics(ctx, created)
 	return failed
-}
-
-// isInternalTopic tells the topics that Kafka keeps its own state in.
-func isInternalTopic(name string) bool {
-	return name == "__consumer_offsets" || name == "__transaction_state" || name == "__share_group_state"
-}
-
-// internalReplicas is how many replicas an internal topic gets where there are enough brokers. It never waits for more
-// brokers than there are.
-const internalReplicas = 3
-
-// internalTopic fills in how an internal topic is created.
-func (b *Broker) internalTopic(t *kmsg.CreateTopicsRequestTopic) {
-	v := valueReader{b.cfg.values}
-	live := 0
-	for _, br := range b.images.Image().Brokers {
-		if !br.Fenced {
-			live++
-		}
-	}
-	partitions := "offsets.topic.num.partitions"
-	if strings.HasPrefix(t.Topic, "__transaction") {
-		partitions = "transaction.state.log.num.partitions"
-	} else if strings.HasPrefix(t.Topic, "__share") {
-		partitions = "share.coordinator.state.topic.num.partitions"
-	}
-	t.NumPartitions = int32(v.number(partitions))
-	t.ReplicationFactor = int16(min(internalReplicas, max(live, 1)))
-	c := kmsg.NewCreateTopicsRequestTopicConfig()
-	c.Name, c.Value = "cleanup.policy", kmsg.StringPtr("compact")
-	t.Configs = append(t.Configs, c)
 }

@@ -193,9 +193,12 @@ func (n *Node) startBroker() error {
 	b.purgatory = newPurgatory(purgatoryConfig{})
 	b.fetchSessions = newFetchSessions(n.cfg.FetchSessionSlots)
 	b.producerIDs = newProducerIDs(client.AllocateProducerID, n.log)
+	if err := b.startCoordinators(); err != nil {
+		return err
+	}
 	b.replicas = newReplicaManager(replicaManagerConfig{
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
-		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax,
+		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax, Coordinations: b.coordinations,
 		ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Dial: n.dialNode, Fail: n.fail,
 		Log: n.log,
 	})

@@ -131,6 +131,7 @@ func (n *Node) stopServing(ctx context.Context) {
 	if b == nil {
 		return
 	}
+	b.stopCoordinators()
 	if b.purgatory != nil {
 		b.purgatory.close()
 	}

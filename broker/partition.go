@@ -38,7 +38,8 @@ type partition struct {
 	reign    atomic.Pointer[reign]
 	core     atomic.Pointer[core]
 	seq      *sequencer
-	watches  *watchList // goes on in the next generation if this broker is its seed
+	watches  *watchList   // goes on in the next generation if this broker is its seed
+	coord    coordination // who is told of what happens here; nil: nobody, it is no internal topic
 	hw       atomic.Int64
 	// lossesDue: something may be in quarantine here that the controller does not know of.
 	lossesDue atomic.Bool
@@ -86,6 +87,7 @@ func newPartition(owner *replicaManager, info engine.PartitionInfo, p *controlle
 		node: owner.cfg.NodeID, self: self, owner: owner,
 	}
 	part.watches = new(watchList)
+	part.coord = owner.cfg.Coordinations[info.Topic]
 	part.seq = newSequencer(part.propose, part.savedProducer)
 	return part
 }
@@ -98,6 +100,9 @@ func (p *partition) attach(group *raftgroup.Group) {
 	p.positions.mu.Lock()
 	p.positions.saved = max(p.positions.saved, log.LastIndex())
 	p.positions.mu.Unlock()
+	if p.coord != nil {
+		p.coord.Attach(p.index, replicaLog{p})
+	}
 	p.advance()
 	if leader, term, ok := group.Leader(); ok {
 		p.LeaderChanged(leader, term)
@@ -190,8 +195,11 @@ func (p *partition) Saved(entries []engine.SavedEntry) {
 func (p *partition) Truncated(first ids.RaftIndex, _ ids.Offset) {
 	p.lossesDue.Store(true)
 	p.positions.mu.Lock()
-	defer p.positions.mu.Unlock()
 	p.positions.saved = first - 1
+	p.positions.mu.Unlock()
+	if p.coord != nil {
+		p.coord.Advanced(p.index)
+	}
 }
 
 // Committed implements raftgroup.Events.

@@ -171,6 +171,9 @@ func (p *partition) accept(r *reign, start ids.Offset) {
 	p.mu.Unlock()
 	wakeAll(lost, wakeLost)
 	wakeAll(reached, wakeReached)
+	if p.coord != nil {
+		p.coord.Began(p.index, partitionReign{p, r})
+	}
 	p.advance()
 	p.owner.isr.wants(p)
 	p.debug("reign begins", zap.Int32("leaderEpoch", int32(r.epoch)), zap.Uint64("term", uint64(r.term)), zap.Int64("start", int64(start)))
@@ -193,6 +196,9 @@ func (p *partition) finishReign(r *reign) {
 	r.cancel()
 	p.seq.end(r)
 	p.watches.close(r)
+	if p.coord != nil {
+		p.coord.Ended(p.index, partitionReign{p, r}, p.watches.holds())
+	}
 	p.debug("reign ends", zap.Int32("leaderEpoch", int32(r.epoch)), zap.Uint64("term", uint64(r.term)))
 }
 

@@ -51,6 +51,8 @@ type replicaManagerConfig struct {
 	// LagTimeMax is replica.lag.time.max.ms. 0: Kafka's default. Now is the clock for it, monotonic; nil: the system's.
 	LagTimeMax time.Duration
 	Now        func() time.Time
+	// Coordinations are told of the partitions of their topics.
+	Coordinations map[string]coordination
 	// Dial connects to the broker listener of another node.
 	Dial func(ctx context.Context, node ids.NodeID) (net.Conn, error)
 	// Fail ends the process: the store is damaged beyond what can be made anew for one partition.

@@ -40,7 +40,7 @@ func (m *replicaManager) shutdown(ctx context.Context) error {
 	}
 	_ = forEach(leaders, func(p *partition) error { m.handOver(ctx, p); return nil })
 	return forEach(m.partitions(), func(p *partition) error {
-		defer p.watches.abandon()
+		defer p.abandonHeld()
 		return m.stopReplica(ctx, p)
 	})
 }

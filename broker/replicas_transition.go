@@ -180,10 +180,13 @@ func (m *replicaManager) transition(info engine.PartitionInfo, current *partitio
 		if err := m.cfg.Host.Forget(current.shard); err != nil {
 			m.cfg.Log.Warn("files of a former replica stay", append(current.fields(), zap.Error(err))...)
 		}
+		if wanted == nil && current.coord != nil {
+			current.coord.Detach(current.index)
+		}
 		former, current = current, nil
 		defer func() {
 			if next == nil || next.watches != former.watches {
-				former.watches.abandon()
+				former.abandonHeld()
 			}
 		}()
 	}

@@ -155,6 +155,9 @@ func (p *partition) expose(c *core, hw ids.Offset) {
 	c.log.SetHighWatermark(hw)
 	c.group.ShowHighWatermark(hw)
 	p.watches.reach(hw)
+	if p.coord != nil {
+		p.coord.Advanced(p.index)
+	}
 }
 
 // noteProgress hears up to where a follower holds the log, in a term that this replica leads.

@@ -85,6 +85,13 @@ func (l *watchList) hold(r *reign) {
 	wakeAll(lost, wakeLost)
 }
 
+// holds reports whether watches wait for the reign that goes on with the same log.
+func (l *watchList) holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held
+}
+
 // abandon wakes what was held as lost: no reign goes on here.
 func (l *watchList) abandon() {
 	l.mu.Lock()

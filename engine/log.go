@@ -210,6 +210,9 @@ func (l *Log) epochAt(o ids.Offset) ids.LeaderEpoch {
 	return epoch
 }
 
+// EpochBefore is the leader epoch of the record before offset o; NoEpoch when none is known.
+func (l *Log) EpochBefore(o ids.Offset) ids.LeaderEpoch { return l.epochAt(o - 1) }
+
 // Producer is the saved state of a producer, a copy; false when the log knows nothing of it.
 func (l *Log) Producer(id int64) (producer.Entry, bool) {
 	l.sh.mu.RLock()

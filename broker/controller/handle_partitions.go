@@ -58,6 +58,9 @@ func (c *Controller) planPartitions(img *Image, t kmsg.CreatePartitionsRequestTo
 	have := len(topic.Partitions)
 	added := int(t.Count) - have
 	switch {
+	case topic.Internal:
+		return MorePartitions{}, refuseItem(kerr.InvalidRequest,
+			"Topic '%s' is internal: with another number of partitions, groups and transactions would change their coordinators and lose their state.", t.Topic)
 	case added == 0:
 		return MorePartitions{}, refuseItem(kerr.InvalidPartitions, "Topic already has %d partition(s).", have)
 	case added < 0:

@@ -257,14 +257,22 @@ func (c *Controller) findDoomed(img *Image, a kmsg.DeleteTopicsRequestTopic, ver
 	}
 	if byID {
 		if t := img.TopicsByID[a.TopicID]; t != nil {
-			return t, ItemResult{}
+			return t, keepInternal(t)
 		}
 		return nil, refuseItem(kerr.UnknownTopicID, "This server does not host this topic ID.")
 	}
 	if t := img.Topics[*a.Topic]; t != nil {
-		return t, ItemResult{}
+		return t, keepInternal(t)
 	}
 	return nil, refuseItem(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition.")
+}
+
+// keepInternal refuses to delete a topic that coordinators keep their state in.
+func keepInternal(t *Topic) ItemResult {
+	if !t.Internal {
+		return ItemResult{}
+	}
+	return refuseItem(kerr.InvalidRequest, "Topic '%s' is internal: it holds the state of groups or transactions and cannot be deleted.", t.Name)
 }
 
 // proposeItems proposes a command of n parts and returns the result of each: an error of the whole is everyone's.

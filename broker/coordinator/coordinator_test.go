@@ -11,6 +11,7 @@ import (
 
 	"cairn/broker/coordinator"
 	"cairn/broker/coordinator/coordtest"
+	"cairn/wire/batch"
 
 	"go.uber.org/goleak"
 )
@@ -71,6 +72,26 @@ func value(t *testing.T, h *host, key string) string {
 		t.Fatal(err)
 	}
 	return got
+}
+
+// batchesOf are the batches of a replica.
+func batchesOf(r *coordtest.Replica) (list [][]byte) {
+	all, _, _ := r.Read(0, r.End(), 1<<30)
+	for len(all) > 0 {
+		_, raw, rest, err := batch.Split(all)
+		if err != nil {
+			panic(err)
+		}
+		list, all = append(list, raw), rest
+	}
+	return list
+}
+
+// copyLog appends what one replica holds to another, as the given leader would.
+func copyLog(from, to *coordtest.Replica, leader *coordtest.Reign) {
+	for _, b := range batchesOf(from) {
+		to.Put(leader.Epoch(), b)
+	}
 }
 
 func TestOperationsReachOnlyALoadedLeader(t *testing.T) {
@@ -320,10 +341,7 @@ func TestFollowerKeepsUpAndTakesOver(t *testing.T) {
 		for i := range 100 {
 			answered(t, start(other, put(fmt.Sprint("k", i%10), fmt.Sprint(i))), nil)
 		}
-		parts, _, _ := other.Replica(0).Read(0, other.Replica(0).End(), 1<<20)
-		for _, p := range parts {
-			r.Put(leader.Epoch(), p)
-		}
+		copyLog(other.Replica(0), r, leader)
 		r.CommitAll()
 		synctest.Wait()
 		if st := h.Stats()[0]; st.Applied != 100 || st.State != "following" {
@@ -383,8 +401,7 @@ func TestForeignBatchRebuilds(t *testing.T) {
 		other.Elect(0)
 		synctest.Wait()
 		answered(t, start(other, put("foreign", "1")), nil)
-		parts, _, _ := other.Replica(0).Read(0, 1, 1<<20)
-		h.Replica(0).Put(r.Epoch(), parts[0])
+		copyLog(other.Replica(0), h.Replica(0), r)
 		h.Replica(0).CommitAll()
 		answered(t, start(h, put("b", "1")), coordinator.ErrNotCoordinator)
 		if value(t, h, "foreign") != "1" || value(t, h, "b") != "1" {
@@ -420,8 +437,7 @@ func TestCutLogRebuilds(t *testing.T) {
 		other.Elect(0)
 		synctest.Wait()
 		answered(t, start(other, put("a", "other")), nil)
-		parts, _, _ := other.Replica(0).Read(0, 1, 1<<20)
-		fork.Put(10, parts[0])
+		copyLog(other.Replica(0), fork, fork.Lead(10))
 		fork.CommitAll()
 		h.Attach(0, fork)
 		h.Began(0, fork.Lead(11))
@@ -520,9 +536,8 @@ func TestManyOperationsShareBatches(t *testing.T) {
 		if left.Load() != 0 {
 			t.Fatalf("%d operations not committed", left.Load())
 		}
-		parts, _, _ := h.Replica(0).Read(0, 1000, 1<<30)
-		if len(parts) != 1+3 {
-			t.Fatalf("301 operations made %d batches, want 4: one, and then 128 a turn", len(parts))
+		if n := len(batchesOf(h.Replica(0))); n != 1+3 {
+			t.Fatalf("301 operations made %d batches, want 4: one, and then 128 a turn", n)
 		}
 	})
 }

@@ -52,9 +52,9 @@ func (s *shard[M]) replay(limit ids.Offset, now time.Time) (more bool) {
 	if s.applied >= limit {
 		return false
 	}
-	parts, next, err := s.log.Read(s.applied, limit, loadBytes)
+	batches, next, err := s.log.Read(s.applied, limit, loadBytes)
 	if err == nil {
-		err = s.replayParts(parts)
+		err = s.replayAll(batches)
 	}
 	if err == nil {
 		s.applied = max(s.applied, next)
@@ -65,23 +65,21 @@ func (s *shard[M]) replay(limit ids.Offset, now time.Time) (more bool) {
 		s.c.cfg.Log.Error("coordinator cannot read its partition; trying again", s.fields(zap.Int64("offset", int64(s.applied)), zap.Error(err))...)
 		return false
 	}
-	return len(parts) > 0 && s.applied < limit
+	return len(batches) > 0 && s.applied < limit
 }
 
-// replayParts applies batches. A read may begin inside a batch: what was applied already is passed over.
-func (s *shard[M]) replayParts(parts [][]byte) error {
-	for _, part := range parts {
-		for len(part) > 0 {
-			h, raw, rest, err := batch.Split(part)
-			if err != nil {
-				return err
-			}
-			if err := s.replayBatch(&h, raw); err != nil {
-				return fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
-			}
-			s.applied = max(s.applied, ids.Offset(h.NextOffset()))
-			part = rest
+// replayAll applies batches. A read may begin inside a batch: what was applied already is passed over.
+func (s *shard[M]) replayAll(batches []byte) error {
+	for len(batches) > 0 {
+		h, raw, rest, err := batch.Split(batches)
+		if err != nil {
+			return err
 		}
+		if err := s.replayBatch(&h, raw); err != nil {
+			return fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
+		}
+		s.applied = max(s.applied, ids.Offset(h.NextOffset()))
+		batches = rest
 	}
 	return nil
 }

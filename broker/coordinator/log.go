@@ -5,8 +5,8 @@ import "cairn/internal/ids"
 // Log is a replica of a partition on this broker, in one generation. Its methods do not block on other nodes.
 type Log interface {
 	// Read returns whole batches from offset from on, with last offsets below limit, at least one if there is any and at
-	// most about maxBytes. next is where to read on.
-	Read(from, limit ids.Offset, maxBytes int) (parts [][]byte, next ids.Offset, err error)
+	// most about maxBytes, one behind the other. next is where to read on.
+	Read(from, limit ids.Offset, maxBytes int) (batches []byte, next ids.Offset, err error)
 	Start() ids.Offset
 	End() ids.Offset
 	HighWatermark() ids.Offset

@@ -49,8 +49,8 @@ type Machine interface {
 // what was appended since the replies before it, together with its own replies; without replies, each Append by itself.
 // State that is in memory only, as members who wait, may be changed by the operation itself.
 type Effects struct {
-	epoch ids.LeaderEpoch
 	units []unit
+	epoch ids.LeaderEpoch
 }
 
 // unit is what stands or falls together.

@@ -34,22 +34,20 @@ func (r *Replica) Clone() *Replica {
 }
 
 // Read implements coordinator.Log.
-func (r *Replica) Read(from, limit ids.Offset, maxBytes int) (parts [][]byte, next ids.Offset, err error) {
+func (r *Replica) Read(from, limit ids.Offset, maxBytes int) (batches []byte, next ids.Offset, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next = from
-	size := 0
 	for _, b := range r.batches {
 		if b.next <= from {
 			continue
 		}
-		if b.next > limit || size > 0 && size+len(b.raw) > maxBytes {
+		if b.next > limit || len(batches) > 0 && len(batches)+len(b.raw) > maxBytes {
 			break
 		}
-		parts, next = append(parts, b.raw), b.next
-		size += len(b.raw)
+		batches, next = append(batches, b.raw...), b.next
 	}
-	return parts, next, nil
+	return batches, next, nil
 }
 
 // Start implements coordinator.Log.
