@@ -49,7 +49,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		EnableBashCompletion:      true,
 		DisableSliceFlagSeparator: true, // values of properties have commas of their own
 		Commands: []*cli.Command{
-			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), electCommand(), reassignCommand(), lossesCommand(),
+			startCommand(), topicsCommand(), produceCommand(), consumeCommand(), groupsCommand(), electCommand(), reassignCommand(), lossesCommand(),
 			recoverCommand(), dumpCommand(), benchCommand(), verifyCommand(), labCommand(), versionCommand(), completionCommand(),
 		},
 		// Errors are printed and turned into exit codes by run alone.
