@@ -79,7 +79,7 @@ func readOffsetsFile(path, group string, single bool) (map[topicPartition]int64,
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer func() { _ = f.Close() }() // it was only read
 	r := csv.NewReader(f)
 	r.FieldsPerRecord, r.TrimLeadingSpace = -1, true
 	rows, err := r.ReadAll()

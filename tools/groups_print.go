@@ -22,7 +22,7 @@ func (t *table) row(values ...string) { t.rows = append(t.rows, values) }
 
 func (t *table) write(b *strings.Builder) {
 	for i, w := range t.widths {
-		if w == 0 {
+		if w == 0 || i == len(t.widths)-1 {
 			continue
 		}
 		for _, r := range t.rows {
