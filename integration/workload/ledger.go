@@ -28,8 +28,8 @@ func EncodeRecord(number uint64, size int) []byte {
 	return b
 }
 
-// decodeRecord returns the number of a value, and whether the value is as EncodeRecord made it.
-func decodeRecord(b []byte) (number uint64, ok bool) {
+// DecodeRecord returns the number of a value, and whether the value is as EncodeRecord made it.
+func DecodeRecord(b []byte) (number uint64, ok bool) {
 	if len(b) < recordHeader {
 		return 0, false
 	}
@@ -156,9 +156,10 @@ func (r *Report) find(count *int, format string, args ...any) {
 
 // Record is one record as it was read.
 type Record struct {
-	Partition int32
-	Offset    int64
-	Value     []byte
+	Partition   int32
+	Offset      int64
+	Value       []byte
+	LeaderEpoch int32
 }
 
 // Check compares. records must be all of the topic, of each partition in the order of offsets.
@@ -169,7 +170,7 @@ func (l *Ledger) Check(records []Record) Report {
 	seen := map[int32]map[uint64]bool{}
 	previous := map[int32]uint64{}
 	for _, rec := range records {
-		number, ok := decodeRecord(rec.Value)
+		number, ok := DecodeRecord(rec.Value)
 		if !ok {
 			rep.find(&rep.Damaged, "partition %d offset %d: not a record of the load, or damaged", rec.Partition, rec.Offset)
 			continue

@@ -109,7 +109,7 @@ func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, erro
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			if end, ok := left[r.Partition]; ok && r.Offset < end {
-				records = append(records, Record{r.Partition, r.Offset, r.Value})
+				records = append(records, Record{r.Partition, r.Offset, r.Value, r.LeaderEpoch})
 				if r.Offset == end-1 {
 					delete(left, r.Partition)
 				}

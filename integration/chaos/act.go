@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"cairn/integration/chaos/checker"
+	"cairn/integration/harness"
+	"cairn/integration/network"
+)
+
+const (
+	termWithin  = 15 * time.Second
+	electWithin = 5 * time.Second
+)
+
+// faults carries out the actions of a plan on a cluster.
+type faults struct {
+	cluster *harness.Cluster
+	net     *network.Network
+	admin   *kadm.Client
+	history *checker.Recorder
+	frozen  map[int]bool
+	topics  int
+}
+
+// run carries out the actions, each at its time or as soon after as those before it allow.
+func (f *faults) run(ctx context.Context, actions []Action) error {
+	begun := time.Now()
+	for _, a := range actions {
+		if err := pause(ctx, time.Until(begun.Add(a.At))); err != nil {
+			return err
+		}
+		f.history.Add(checker.Event{Kind: checker.Fault, Text: a.String()})
+		if err := f.do(ctx, a); err != nil {
+			return fmt.Errorf("%s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *faults) do(ctx context.Context, a Action) error {
+	for _, id := range a.Nodes {
+		if err := f.node(a.Op, f.cluster.Node(id)); err != nil {
+			return err
+		}
+	}
+	switch a.Op {
+	case opSplit:
+		f.net.Split(a.Nodes...)
+	case opCut:
+		f.net.Cut(a.From, a.To)
+	case opSlow:
+		f.slow(a)
+	case opHeal:
+		f.net.Heal(a.Reset)
+	case opElect:
+		f.elect(ctx, kadm.ElectPreferredReplica, 0, 1, 2, 3, 4, 5)
+	case opUnclean:
+		f.history.Add(checker.Event{Kind: checker.Unclean, Partition: a.Partition})
+		f.elect(ctx, kadm.ElectLiveReplica, a.Partition)
+	case opCreate:
+		f.create(ctx)
+	}
+	return nil
+}
+
+// node does to one node what can be done to it in the state it is in: plans overlap faults without looking.
+func (f *faults) node(op Op, n *harness.Node) error {
+	switch {
+	case op == opStart && !n.Running():
+		return n.Start()
+	case op == opKill && n.Running():
+		delete(f.frozen, n.ID)
+		return n.Kill()
+	case op == opFreeze && n.Running():
+		f.frozen[n.ID] = true
+		return n.Freeze()
+	case op == opThaw && n.Running():
+		delete(f.frozen, n.ID)
+		return n.Thaw()
+	case op == opTerm && n.Running() && !f.frozen[n.ID]:
+		begun := time.Now()
+		if err := n.Stop(termWithin); err == nil {
+			return nil
+		} else if !n.Running() {
+			return err // another exit code than 0
+		}
+		f.history.Add(checker.Event{Kind: checker.Fault, Text: fmt.Sprintf("node %d is killed %v after SIGTERM", n.ID, time.Since(begun))})
+		return n.Kill()
+	}
+	return nil
+}
+
+func (f *faults) slow(a Action) {
+	for _, id := range f.net.Nodes() {
+		for _, slow := range a.Nodes {
+			if id != slow {
+				f.net.Slow(id, slow, network.Speed{Delay: a.Delay})
+				f.net.Slow(slow, id, network.Speed{Delay: a.Delay})
+			}
+		}
+	}
+}
+
+// elect asks for elections. What comes of it depends on the state of the cluster, and is written down.
+func (f *faults) elect(ctx context.Context, how kadm.ElectLeadersHow, partitions ...int32) {
+	ctx, cancel := context.WithTimeout(ctx, electWithin)
+	defer cancel()
+	set := kadm.TopicsSet{}
+	for _, p := range partitions {
+		set.Add(topic, p)
+	}
+	res, err := f.admin.ElectLeaders(ctx, how, set)
+	text := fmt.Sprint("answer of elections: ", err)
+	for _, p := range res[topic] {
+		text += fmt.Sprintf(" %d:%v", p.Partition, p.Err)
+	}
+	f.history.Add(checker.Event{Kind: checker.Fault, Text: text})
+}
+
+func (f *faults) create(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, electWithin)
+	defer cancel()
+	f.topics++
+	_, err := f.admin.CreateTopic(ctx, 3, brokers, nil, fmt.Sprintf("more-%d", f.topics))
+	f.history.Add(checker.Event{Kind: checker.Fault, Text: fmt.Sprint("answer of the creation: ", err)})
+}
+
+// end heals everything: all nodes run, and the network is whole.
+func (f *faults) end(ctx context.Context) error {
+	f.net.Heal(false)
+	for _, n := range f.cluster.Nodes {
+		if err := f.node(opThaw, n); err != nil {
+			return err
+		}
+		if err := f.node(opStart, n); err != nil {
+			return err
+		}
+	}
+	f.history.Add(checker.Event{Kind: checker.Fault, Text: "all is healed"})
+	for _, n := range slices.Backward(f.cluster.Nodes) {
+		if _, err := n.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"cairn/integration/chaos/checker"
+	"cairn/integration/harness"
+	"cairn/integration/workload"
+)
+
+const (
+	serveWithin  = 30 * time.Second // after the faults, each partition serves
+	syncWithin   = 60 * time.Second // after the faults, all replicas are in sync
+	settleWithin = 20 * time.Second // then, what is lost is reported
+	startWithin  = 90 * time.Second
+)
+
+// The files that a failed round leaves beside the nodes' directories.
+const (
+	planFile    = "plan.json"
+	historyFile = "history.jsonl"
+	finalFile   = "final.json"
+	reportFile  = "report.txt"
+)
+
+// outcome is what became of a round.
+type outcome struct {
+	report checker.Report
+	losses int    // records that are reported lost, by right
+	dir    string // kept, if the round failed
+}
+
+// round runs a plan. The error is that of a round that could not be carried out, or what the check found.
+func round(ctx context.Context, binary string, p Plan) (o outcome, err error) {
+	c, net, err := harness.Networked(binary, harness.Shape{Brokers: brokers, Controllers: controllers, Props: p.properties(), ControllerProps: p.properties()})
+	if err != nil {
+		return o, err
+	}
+	defer func() {
+		if err != nil {
+			c.Keep()
+			o.dir = c.Dir
+			err = errors.Join(err, os.WriteFile(filepath.Join(c.Dir, reportFile), []byte(err.Error()+"\n"), 0o600))
+		}
+		err = errors.Join(err, c.Close(), net.Close())
+	}()
+	if err := writeJSON(filepath.Join(c.Dir, planFile), p); err != nil {
+		return o, err
+	}
+	file, err := os.Create(filepath.Join(c.Dir, historyFile))
+	if err != nil {
+		return o, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	admin, err := kgo.NewClient(workload.ClientOptions(c.Bootstrap())...)
+	if err != nil {
+		return o, err
+	}
+	defer admin.Close()
+	history := checker.NewRecorder(file)
+	f := &faults{cluster: c, net: net, admin: kadm.NewClient(admin), history: history, frozen: map[int]bool{}}
+	r := &running{plan: p, faults: f, history: history}
+	final, err := r.run(ctx)
+	if err != nil {
+		_, endErr := history.End()
+		return o, errors.Join(err, endErr)
+	}
+	return judge(c.Dir, history, final)
+}
+
+// judge checks a round that has come to its end.
+func judge(dir string, history *checker.Recorder, final checker.Final) (o outcome, err error) {
+	h, err := history.End()
+	if err != nil {
+		return o, err
+	}
+	if err := writeJSON(filepath.Join(dir, finalFile), final); err != nil {
+		return o, err
+	}
+	o.report = checker.Check(h, final)
+	o.losses = o.report.LostRecords
+	if o.report.AckedRecords < 100 {
+		return o, fmt.Errorf("only %d records were acknowledged: the load did not run", o.report.AckedRecords)
+	}
+	return o, o.report.Err()
+}
+
+func (p Plan) properties() map[string]string {
+	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+	return map[string]string{
+		"log.flush": p.Flush, "broker.session.timeout.ms": ms(p.Session), "broker.heartbeat.interval.ms": ms(p.Session / 6),
+		"replica.lag.time.max.ms": ms(p.Lag), "auto.create.topics.enable": "false", "leader.imbalance.check.interval.seconds": "5",
+	}
+}
+
+// running is a round under way.
+type running struct {
+	plan    Plan
+	faults  *faults
+	history *checker.Recorder
+	load    *load
+	readers *readerGroup
+}
+
+// run carries the round out and returns its end.
+func (r *running) run(ctx context.Context) (final checker.Final, err error) {
+	c := r.faults.cluster
+	startCtx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	if err := c.Start(startCtx); err != nil {
+		return final, err
+	}
+	configs := map[string]string{"min.insync.replicas": strconv.Itoa(r.plan.MinISR)}
+	if err := workload.CreateTopic(startCtx, c.Bootstrap(), topic, r.plan.Partitions, brokers, configs); err != nil {
+		return final, err
+	}
+	if err := waitInSync(startCtx, c.Bootstrap()); err != nil {
+		return final, err
+	}
+	if err := r.underLoad(ctx); err != nil {
+		return final, err
+	}
+	defer r.readers.stop()
+	if final, err = r.settle(ctx); err != nil {
+		return final, err
+	}
+	for _, n := range c.Brokers() {
+		if err := n.Stop(startWithin); err != nil {
+			return final, err
+		}
+	}
+	final.Replicas, err = stored(c)
+	return final, err
+}
+
+// underLoad gives the faults under load, heals, and ends the load once each partition has served or is known to be stuck.
+func (r *running) underLoad(ctx context.Context) (err error) {
+	addrs := r.faults.cluster.Bootstrap()
+	if r.load, err = startLoad(r.plan, addrs, r.history); err != nil {
+		return err
+	}
+	if r.readers, err = startReaders(r.plan, addrs, r.history); err == nil {
+		err = r.faults.run(ctx, r.plan.Actions)
+	}
+	if err == nil {
+		endCtx, cancel := context.WithTimeout(ctx, startWithin)
+		defer cancel()
+		err = r.faults.end(endCtx)
+	}
+	if err == nil {
+		serveCtx, cancel := context.WithTimeout(ctx, serveWithin)
+		defer cancel()
+		for _, p := range r.load.waitServing(serveCtx) {
+			r.history.Add(checker.Event{Kind: checker.Stuck, Partition: p, Text: fmt.Sprintf("acknowledged no new acks=all record for %v", serveWithin)})
+		}
+	}
+	stopCtx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	if err = errors.Join(err, r.load.stop(stopCtx)); err != nil && r.readers != nil {
+		r.readers.stop()
+	}
+	return err
+}
+
+// settle waits until all replicas are in sync and the readers at the end, and then a while for the losses to be reported.
+func (r *running) settle(ctx context.Context) (final checker.Final, err error) {
+	c := r.faults.cluster
+	syncCtx, cancel := context.WithTimeout(ctx, syncWithin)
+	defer cancel()
+	if err := waitInSync(syncCtx, c.Bootstrap()); err != nil {
+		return final, err
+	}
+	log, err := readLog(syncCtx, c.Bootstrap())
+	if err != nil {
+		return final, err
+	}
+	ends := map[int32]int64{}
+	for p, entries := range log {
+		ends[p] = entries[len(entries)-1].Offset + 1
+	}
+	r.readers.waitEnds(syncCtx, ends)
+	r.history.Add(checker.Event{Kind: checker.Fault, Text: "all replicas are in sync"})
+	for deadline := time.Now().Add(settleWithin); ; {
+		final, err := collect(ctx, c, r.plan)
+		if err != nil {
+			return final, err
+		}
+		h, err := r.history.End()
+		if err != nil {
+			return final, err
+		}
+		if checker.Check(h, final).Err() == nil || time.Now().After(deadline) {
+			return final, nil
+		}
+		if err := pause(ctx, 500*time.Millisecond); err != nil {
+			return final, err
+		}
+	}
+}
+
+func writeJSON(file string, v any) error {
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o600)
+}
+
+func readJSON(file string, v any) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// recheck judges again what a round has left.
+func recheck(dir string, out io.Writer) error {
+	file, err := os.Open(filepath.Join(dir, historyFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // only read
+	h, err := checker.ReadHistory(file)
+	if err != nil {
+		return err
+	}
+	var final checker.Final
+	if err := readJSON(filepath.Join(dir, finalFile), &final); err != nil {
+		return err
+	}
+	rep := checker.Check(h, final)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", rep)
+	for _, f := range rep.Findings {
+		fmt.Fprintf(&b, "  %s\n", f)
+	}
+	_, err = io.WriteString(out, b.String())
+	return errors.Join(err, rep.Err())
+}
