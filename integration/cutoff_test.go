@@ -59,8 +59,10 @@ func TestCutOffLeaderCompletesNoAcksAll(t *testing.T) {
 				next++
 				return err
 			}
-			for range 50 {
-				must(t, try(10*time.Second))
+			for begun := time.Now(); ledger.Len() < 50; {
+				if err := try(10 * time.Second); err != nil && (!retriable(err) || time.Since(begun) > time.Minute) {
+					t.Fatal(err)
+				}
 			}
 			waiting := waitingProduces(t, old, topic)
 			must(t, waiting.waitAcked(deadline(t, 10*time.Second), 20))
@@ -171,4 +173,21 @@ func waitLeaderIn(t *testing.T, c *harness.Cluster, topic string, brokers ...int
 func retriable(err error) bool {
 	var k *kerr.Error
 	return !errors.As(err, &k) || k.Retriable
+}
+
+// waitTopicAt waits until the condition holds for the leader and the ISR of each partition, as this broker sees them.
+func waitTopicAt(t *testing.T, n *harness.Node, topic string, holds func(leader int32, isr []int32) bool) {
+	t.Helper()
+	cl, err := kgo.NewClient(workload.ClientOptions([]string{n.Addr})...)
+	must(t, err)
+	defer cl.Close()
+	must(t, workload.WaitTopic(deadline(t, time.Minute), kadm.NewClient(cl), topic, func(p kadm.PartitionDetail) bool {
+		return holds(p.Leader, p.ISR)
+	}))
+}
+
+// waitMembers waits until each partition has so many in-sync replicas, as this broker sees it.
+func waitMembers(t *testing.T, n *harness.Node, topic string, count int) {
+	t.Helper()
+	waitTopicAt(t, n, topic, func(_ int32, isr []int32) bool { return len(isr) == count })
 }

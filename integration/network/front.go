@@ -160,6 +160,7 @@ func (c *connected) write(dst net.Conn, w way, pieces <-chan piece) {
 		if _, err := dst.Write(p.data); err != nil {
 			return
 		}
+		c.n.count(w, len(p.data))
 		if speed, _ := c.n.state(w); speed.BytesPerSecond > 0 && !c.n.pause(time.Second*time.Duration(len(p.data))/time.Duration(speed.BytesPerSecond)) {
 			return
 		}

@@ -21,7 +21,11 @@ type Network struct {
 	pids   map[int]int         // process ids by node id; guarded by mu
 	ways   map[way]*condition  // those that are not whole; guarded by mu
 	conns  map[*connected]bool // open ones; guarded by mu
+	sent   map[way]int64       // bytes delivered; guarded by mu
 }
+
+// All stands for any node that is not the other one.
+const All = -1
 
 // way is one direction between two nodes.
 type way struct{ from, to int }
@@ -42,6 +46,7 @@ type condition struct {
 func New() *Network {
 	return &Network{
 		done: make(chan struct{}), fronts: map[int]*front{}, pids: map[int]int{}, ways: map[way]*condition{}, conns: map[*connected]bool{},
+		sent: map[way]int64{},
 	}
 }
 
@@ -99,6 +104,19 @@ func (n *Network) Split(ids ...int) {
 			}
 		}
 	}
+}
+
+// Sent is how many bytes were delivered from one node to another, or from or to All.
+func (n *Network) Sent(from, to int) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var sum int64
+	for w, bytes := range n.sent {
+		if (w.from == from || from == All) && (w.to == to || to == All) && w.from != w.to {
+			sum += bytes
+		}
+	}
+	return sum
 }
 
 // Slow gives a way a speed.
@@ -204,6 +222,12 @@ func (n *Network) pause(d time.Duration) bool {
 	case <-n.done:
 		return false
 	}
+}
+
+func (n *Network) count(w way, bytes int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.sent[w] += int64(bytes)
 }
 
 // keep notes an open connection; false: the network is closed.

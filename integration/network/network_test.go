@@ -82,11 +82,15 @@ const (
 )
 
 func TestWholeNetworkHandsOn(t *testing.T) {
-	here, there := dialled(t, newNetwork(t))
+	n := newNetwork(t)
+	here, there := dialled(t, n)
 	say(t, here, "ask")
 	say(t, there, "answer")
 	if got := hears(t, there, soon) + " " + hears(t, here, soon); got != "ask answer" {
 		t.Error(got)
+	}
+	if there, back := n.Sent(caller, callee), n.Sent(All, caller); there != 4 || back != 7 {
+		t.Errorf("%d and %d bytes are counted", there, back)
 	}
 }
 

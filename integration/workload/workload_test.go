@@ -10,7 +10,9 @@ import (
 )
 
 func TestLedgerFindsEachKindOfDamage(t *testing.T) {
-	record := func(offset int64, number uint64) Record { return Record{Offset: offset, Value: EncodeRecord(number, 100)} }
+	record := func(offset int64, number uint64) Record {
+		return Record{Offset: offset, Value: EncodeRecord(number, 100)}
+	}
 	damaged := record(1, 2)
 	damaged.Value[50]++
 	for _, tc := range []struct {

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn/integration/chaos/checker"
+)
+
+func TestPlanOfASeedIsAlwaysTheSame(t *testing.T) {
+	if a, b := newPlan(7, 10*time.Second), newPlan(7, 10*time.Second); !reflect.DeepEqual(a, b) {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	if a, b := newPlan(7, 10*time.Second), newPlan(8, 10*time.Second); reflect.DeepEqual(a.Actions, b.Actions) {
+		t.Error("two seeds have one plan")
+	}
+}
+
+// TestPlansCoverAllActions: each action occurs, in order, and of what is begun each is ended or healed by the end of the round.
+func TestPlansCoverAllActions(t *testing.T) {
+	seen := map[Op]int{}
+	for seed := range uint64(200) {
+		p := newPlan(seed, 10*time.Second)
+		if !slices.IsSortedFunc(p.Actions, func(a, b Action) int { return int(a.At - b.At) }) || len(p.Actions) == 0 {
+			t.Fatalf("seed %d: %v", seed, p.Actions)
+		}
+		if last := p.Actions[len(p.Actions)-1].At; last > 30*time.Second {
+			t.Errorf("seed %d lasts %v", seed, last)
+		}
+		for _, a := range p.Actions {
+			seen[a.Op]++
+			if a.Op == opUnclean && (a.Partition < 0 || a.Partition >= p.Partitions) {
+				t.Errorf("seed %d: %s of %d partitions", seed, a, p.Partitions)
+			}
+		}
+	}
+	for _, op := range []Op{opKill, opTerm, opStart, opFreeze, opThaw, opSplit, opCut, opSlow, opHeal, opElect, opUnclean, opCreate} {
+		if seen[op] < 20 {
+			t.Errorf("%s occurs %d times in 200 plans", op, seen[op])
+		}
+	}
+}
+
+func TestPlanIsReadAsWritten(t *testing.T) {
+	dir := t.TempDir()
+	want := newPlan(11, 10*time.Second)
+	if err := writeJSON(filepath.Join(dir, planFile), want); err != nil {
+		t.Fatal(err)
+	}
+	plans, err := options{replay: dir, rounds: 2}.plans()
+	if err != nil || len(plans) != 2 || !reflect.DeepEqual(plans[1], want) {
+		t.Errorf("%v, %v", plans, err)
+	}
+}
+
+// TestRecheckJudgesWhatARoundLeft: a lost record is found again in the files of a round.
+func TestRecheckJudgesWhatARoundLeft(t *testing.T) {
+	dir := t.TempDir()
+	var file bytes.Buffer
+	r := checker.NewRecorder(&file)
+	r.Add(checker.Event{Kind: checker.Sent, Client: "w", Value: 1, Acks: -1})
+	r.Add(checker.Event{Kind: checker.Acked, Client: "w", Value: 1})
+	if _, err := r.End(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, historyFile), file.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := checker.Final{Log: map[int32][]checker.Entry{0: {{Value: 1}}}}
+	for _, row := range []struct {
+		name string
+		want string
+	}{{"whole", ""}, {"lost", checker.LostWrite}} {
+		text, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, finalFile), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		err = recheck(dir, &out)
+		if (err == nil) != (row.want == "") || !strings.Contains(out.String(), row.want) {
+			t.Errorf("%s: %v\n%s", row.name, err, out.String())
+		}
+		f.Log = nil
+	}
+}
