@@ -6,7 +6,7 @@ ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help build test race fuzz crash integration integration-long soak-kill reassign-long restart-10g compat bench lint check run clean
+.PHONY: help build test race fuzz crash integration integration-long soak-kill reassign-long restart-10g chaos flapping controllers compat bench lint check run clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -40,6 +40,15 @@ reassign-long: build ## reassignments of 512 MB partitions under load, brokers k
 
 restart-10g: build ## restart of a node that holds 10 GB
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
+
+chaos: build ## rounds of faults on real processes: SEED=n, ROUNDS=m, LENGTH=10s, PARALLEL=1; REPLAY=DIR repeats a failed one, CHECK=DIR judges it again
+	$(GO) run ./integration/chaos -seed=$(or $(SEED),0) -rounds=$(or $(ROUNDS),1) -length=$(or $(LENGTH),10s) -parallel=$(or $(PARALLEL),1) -replay=$(REPLAY) -check=$(CHECK)
+
+flapping: build ## brokers frozen and freed for 15 s each, for ten minutes
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestFlappingLeavesNothingBehind ./integration/
+
+controllers: build ## of three controllers the active one is killed every 20 s for five minutes
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestControllersDieUnderLoad ./integration/
 
 compat: build ## Kafka's own clients and tools, writes docs/compatibility.md: needs Java and Maven, says what it skipped where they are missing
 	$(GO) run ./integration/compat

@@ -21,6 +21,7 @@ import (
 // are created, elections are held and records produced. No two brokers ever tell different leaders of one epoch, epochs only grow, each topic
 // whose creation was answered is there on all brokers, and clients see errors that they may try again after.
 func TestControllersDieUnderLoad(t *testing.T) {
+	t.Parallel()
 	every, kills := 8*time.Second, rounds(t, 2, 15)
 	if long() {
 		every = 20 * time.Second

@@ -36,6 +36,7 @@ func networked(t *testing.T, brokers, controllers int, props map[string]string) 
 // controller and the other brokers while clients still reach it. Once another leads, no acks=all succeeds at the old one, and what it
 // acknowledged before is in the log of the new one.
 func TestCutOffLeaderCompletesNoAcksAll(t *testing.T) {
+	t.Parallel()
 	for name, members := range map[string]int{"leader alone": 1, "leader and follower": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

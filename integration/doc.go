@@ -6,7 +6,8 @@
 // fails prints its seed and keeps the data directories and logs of its nodes; the path is in its last lines. CAIRN_LOG_LEVEL=debug has the nodes log more, CAIRN_SEED repeats a run,
 // CAIRN_TEST_DIR is where the directories are made, CAIRN_BINARY tests another binary.
 //
-// Concurrency: tests run one after the other, since each wants the machine for itself. Every node is stopped, by its process id, at the end of its test.
+// Concurrency: tests run one after the other, since each wants the machine for itself, but for those that wait for most of their time, which
+// run in pairs at the end. Every node is stopped, by its process id, at the end of its test.
 //
 // Read first: harness/cluster.go, then single_test.go.
 package integration

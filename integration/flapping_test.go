@@ -14,6 +14,7 @@ import (
 // again: one, another one, and two at a time, so that generations move. In the end each partition goes on, with all its replicas in sync, and
 // no broker stores a Raft replica that owns no partition.
 func TestFlappingLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	frozenFor, freeFor, props, turns := 4*time.Second, 2*time.Second, fastTimes(), rounds(t, 3, 20)
 	if long() {
 		frozenFor, freeFor, props = 15*time.Second, 15*time.Second, nil
@@ -46,6 +47,7 @@ func TestFlappingLeavesNothingBehind(t *testing.T) {
 		t.Errorf("%d records were given up: %v", failed, err)
 	}
 	verify(t, c, topic, load.Ledger)
+	decisionTime(t, c.Node(harness.ControllerID)) // generations did move
 	for _, n := range c.Brokers() {
 		must(t, n.Stop(time.Minute))
 		checkNoLeftovers(t, n, partitions)

@@ -17,6 +17,7 @@ import (
 // TestTwoMembersOfAnOldGenerationReturnAtOnce: two of three members are away, by death or by a cut that leaves them a majority of their
 // generation, until the third goes on alone in the next one; then both return at once, and settle into it.
 func TestTwoMembersOfAnOldGenerationReturnAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, way := range []string{"killed", "cut off"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()

@@ -52,6 +52,11 @@ func round(ctx context.Context, binary string, p Plan) (o outcome, err error) {
 		if err != nil {
 			c.Keep()
 			o.dir = c.Dir
+			for _, n := range c.Nodes {
+				if n.Serving() {
+					err = errors.Join(err, n.Quit())
+				}
+			}
 			err = errors.Join(err, os.WriteFile(filepath.Join(c.Dir, reportFile), []byte(err.Error()+"\n"), 0o600))
 		}
 		err = errors.Join(err, c.Close(), net.Close())

@@ -145,6 +145,9 @@ func (n *Node) LogTail() string {
 // Kill ends the process with SIGKILL and waits for that.
 func (n *Node) Kill() error { return n.end(syscall.SIGKILL, 10*time.Second) }
 
+// Quit ends the process with SIGQUIT, after which the end of its log says what each of its goroutines was doing.
+func (n *Node) Quit() error { return n.end(syscall.SIGQUIT, 10*time.Second) }
+
 // Stop ends the process with SIGTERM; an exit code other than 0 is an error.
 func (n *Node) Stop(limit time.Duration) error {
 	if err := n.end(syscall.SIGTERM, limit); err != nil {
