@@ -109,7 +109,7 @@ func Verify(ctx context.Context, conn tools.Connection, o VerifyOptions, out too
 }
 
 func (v *verification) run(ctx context.Context, addrs []string, config clientconfig.Producer) error {
-	from, err := endOffsets(ctx, v.client, v.opts.Topic)
+	from, err := endOffsets(ctx, v.client, v.opts.Topic, v.opts.Timeout)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (v *verification) event(name string, fields map[string]any) {
 
 // read goes from the offsets on to where the topic ends now.
 func (v *verification) read(ctx context.Context, addrs []string, from map[int32]int64) error {
-	to, err := endOffsets(ctx, v.client, v.opts.Topic)
+	to, err := endOffsets(ctx, v.client, v.opts.Topic, v.opts.Timeout)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,8 @@ type Shape struct {
 	// Front may put something in front of each node: it gets the node's own address and returns the one by which the other nodes reach it.
 	// Clients use the node's own.
 	Front func(id int, address string) (string, error)
+	// FirstPort is where broker 1 listens for clients, the others behind it; 0: on any free port.
+	FirstPort int
 }
 
 // Three makes brokers 1 to 3 and a controller that is a node of its own, not yet started. props are laid over the usual ones of the brokers.
@@ -87,6 +89,13 @@ func New(binary string, s Shape) (*Cluster, error) {
 	quorum := strings.Join(voters, ",")
 	for i := range s.Brokers {
 		own := ports[4*(s.Controllers+i):]
+		if s.FirstPort != 0 {
+			own[0] = s.FirstPort + i
+			taken, takeErr := takePort(own[0])
+			if err = errors.Join(err, takeErr); takeErr == nil {
+				c.taken = append(c.taken, taken)
+			}
+		}
 		err = errors.Join(err, c.add(binary, i+1, "broker", quorum, own, s.Props))
 		if s.Front != nil && err == nil {
 			c.Nodes[i].behind(local(own[3]), fronted(i+1, local(own[3])))

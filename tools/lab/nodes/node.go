@@ -24,6 +24,7 @@ type Node struct {
 	Metrics string            // host:port of its metrics listener
 	Props   map[string]string // written to the properties file at each start
 	Begun   func(pid int)     // if set, is told of each start
+	Group   bool              // the process gets a process group of its own: the terminal's interrupt does not reach it
 
 	binary string
 	proc   *process
@@ -70,7 +71,7 @@ func (n *Node) Start() error {
 		args = append(args, "--log-level", level)
 	}
 	cmd := exec.Command(n.binary, args...)
-	cmd.Stderr, cmd.Dir = log, n.Dir
+	cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, n.Dir, &syscall.SysProcAttr{Setpgid: n.Group}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return errors.Join(err, log.Close())
@@ -120,6 +121,9 @@ func (n *Node) Running() bool {
 
 // PID is the process id of the running node.
 func (n *Node) PID() int { return n.proc.cmd.Process.Pid }
+
+// Ended is closed when the process that Start began last has ended.
+func (n *Node) Ended() <-chan struct{} { return n.proc.done }
 
 // WaitReady waits until the node has said that it serves, and returns how long that took from its start.
 func (n *Node) WaitReady(ctx context.Context) (time.Duration, error) {
