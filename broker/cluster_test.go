@@ -28,6 +28,8 @@ type testCluster struct {
 	faults func(id int) raftgroup.Faults
 	// engineFaults befall the store of one.
 	engineFaults func(id int) engine.Faults
+	// bootID names the run of the machine that brokers start on; "": the real one.
+	bootID string
 }
 
 func startCluster(t *testing.T, brokers int) *testCluster {
@@ -70,6 +72,7 @@ func (c *testCluster) start(t *testing.T, id int) {
 	if c.engineFaults != nil {
 		cfg.engineFaults = c.engineFaults(id)
 	}
+	cfg.bootID = c.bootID
 	n, err := Start(testContext(t), cfg, testLog(t))
 	if err != nil {
 		t.Fatal(err)

@@ -80,9 +80,10 @@ type Config struct {
 	MetricsListener string // host:port, "" for none
 	Profiles        bool
 
-	// faults and engineFaults are for tests.
+	// faults, engineFaults and bootID, which names the run of the machine, are for tests.
 	faults       raftgroup.Faults
 	engineFaults engine.Faults
+	bootID       string
 	// values are the properties that were given, raw, by name.
 	values map[string]string
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,7 +27,10 @@ type Node struct {
 	log    *zap.Logger
 	broker *Broker
 
-	dir     *engine.DataDir
+	dir *engine.DataDir
+	// previousEpoch is the broker epoch of the last run if that was closed in order, else noBrokerEpoch.
+	previousEpoch int64
+
 	engine  *engine.Engine
 	host    *raftgroup.Host
 	images  *controller.Store
@@ -86,6 +90,9 @@ func (n *Node) assemble() error {
 		return err
 	}
 	n.dir = dir
+	if n.previousEpoch, err = takeCleanShutdown(n.cfg.DataDir); err != nil {
+		return err
+	}
 	b := newBroker(n.cfg, n.images, n.log)
 	n.broker = b
 	n.server = newServer(n.serverConfig())
@@ -177,7 +184,7 @@ func (n *Node) startBroker() error {
 	}
 	client, err := controller.NewClient(controller.ClientConfig{
 		NodeID: n.cfg.NodeID, Incarnation: randomUUID(), Directory: identity.DirectoryID, Endpoints: endpoints, Rack: n.cfg.Rack,
-		LogFlush: flushName(n.cfg.Flush), BootID: bootID(), ClusterID: identity.ClusterID,
+		LogFlush: flushName(n.cfg.Flush), BootID: cmp.Or(n.cfg.bootID, bootID()), PreviousEpoch: n.previousEpoch, ClusterID: identity.ClusterID,
 		Voters: n.cfg.Voters, Local: n.quorum, Store: n.images, Dial: dialAddress,
 		Ends:              func() []controller.PartitionEnd { return n.broker.replicas.logEnds() },
 		HeartbeatInterval: n.cfg.HeartbeatInterval, SessionTimeout: n.cfg.SessionTimeout, Logger: n.log.Named("client"),

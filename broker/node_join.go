@@ -177,23 +177,8 @@ func readMetadataReplica(dir string) (ids.ReplicaID, error) {
 
 // writeMetadataReplica stores the id durably. After a crash it is there or not, whole.
 func writeMetadataReplica(dir string, id ids.ReplicaID) error {
-	path := filepath.Join(dir, metadataReplicaFile)
-	f, err := os.Create(path + ".tmp")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "# This broker's replica of the metadata group. Do not edit.\nreplica.id=%d\n", id)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	text := fmt.Sprintf("# This broker's replica of the metadata group. Do not edit.\nreplica.id=%d\n", id)
+	return writeFileDurably(filepath.Join(dir, metadataReplicaFile), text)
 }
 
 // raftDir is where dragonboat keeps its own files.

@@ -172,6 +172,11 @@ func (n *Node) closeAll() error {
 	if n.engine != nil {
 		errs = append(errs, n.engine.Close())
 	}
+	if client != nil && n.engine != nil && errors.Join(errs...) == nil {
+		if epoch := client.Registration().BrokerEpoch; epoch != 0 {
+			errs = append(errs, noteCleanShutdown(n.cfg.DataDir, epoch))
+		}
+	}
 	if n.dir != nil {
 		errs = append(errs, n.dir.Close())
 	}

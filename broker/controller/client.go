@@ -43,6 +43,8 @@ type ClientConfig struct {
 	Endpoints              []Endpoint
 	Rack                   *string
 	LogFlush, BootID       string
+	// PreviousEpoch is the broker epoch of the last process on this data directory if it was closed in order, else -1.
+	PreviousEpoch int64
 	// ClusterID is the data directory's; empty if it has none yet.
 	ClusterID string
 
@@ -189,7 +191,7 @@ func (c *Client) registrationRequest() *kmsg.BrokerRegistrationRequest {
 	req.BrokerID, req.ClusterID = int32(c.cfg.NodeID), c.cfg.ClusterID
 	req.IncarnationID, req.Rack = c.cfg.Incarnation, c.cfg.Rack
 	req.LogDirs = [][16]byte{c.cfg.Directory}
-	req.PreviousBrokerEpoch = -1
+	req.PreviousBrokerEpoch = c.cfg.PreviousEpoch
 	for _, e := range c.cfg.Endpoints {
 		l := kmsg.NewBrokerRegistrationRequestListener()
 		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Name, e.Host, e.Port, e.SecurityProtocol
