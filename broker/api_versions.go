@@ -57,11 +57,7 @@ const elrFeature, elrVersion = "eligible.leader.replicas.version", 1
 // addFeatures announces which of Kafka's features there are, and which are in use.
 func addFeatures(resp *kmsg.ApiVersionsResponse, img *controller.Image, version int16) {
 	resp.FinalizedFeaturesEpoch = int64(img.Index)
-	elr := int16(0)
-	if img.Level >= controller.ReplicationLevel {
-		elr = elrVersion
-	}
-	addFeature(resp, elrFeature, 0, elrVersion, elr, version)
+	addFeature(resp, elrFeature, 0, elrVersion, elrVersion, version)
 	for _, f := range controller.Features() {
 		addFeature(resp, f.Name, f.Min, f.Max, img.Feature(f.Name), version)
 	}

@@ -104,7 +104,7 @@ func (c *nodeCollector) collectPartitions(ch chan<- prometheus.Metric) {
 		set(descs.bytes, float64(log.SizeBytes()))
 		set(descs.leader, oneIf(leads))
 		if state, ok := img.PartitionOf(p.topicID, p.index); ok {
-			set(descs.isr, float64(len(img.ISR(state))))
+			set(descs.isr, float64(len(state.InSync)))
 		}
 	}
 	total := func(name, help string, v int) {

@@ -117,7 +117,7 @@ func (p *partitionPager) partition(index int32, state *controller.Partition) kms
 	m := kmsg.NewDescribeTopicPartitionsResponseTopicPartition()
 	m.Partition, m.LeaderEpoch = index, int32(state.LeaderEpoch)
 	m.LeaderID, m.ErrorCode = d.leader(state)
-	m.Replicas, m.ISR, m.OfflineReplicas = nodeIDs(state.Replicas), nodeIDs(d.img.ISR(state)), d.offline(state)
+	m.Replicas, m.ISR, m.OfflineReplicas = nodeIDs(state.Replicas), nodeIDs(state.InSync), d.offline(state)
 	m.EligibleLeaderReplicas, m.LastKnownELR = nodeIDs(state.ELR), nodeIDs(state.LastKnownELR)
 	return m
 }

@@ -34,9 +34,6 @@ func (m *replicaManager) runLosses(ctx context.Context) {
 
 func (m *replicaManager) reportLosses(ctx context.Context) {
 	img := m.cfg.Images.Image()
-	if img.Level < controller.ReplicationLevel {
-		return
-	}
 	lost := map[ids.UUID]bool{}
 	for _, l := range img.Losses {
 		lost[l.TopicID] = true
@@ -153,7 +150,7 @@ func (m *replicaManager) retractLost(ctx context.Context, p *partition, img *con
 func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
 	img := m.cfg.Images.Image()
 	state, ok := img.PartitionOf(info.TopicID, info.Partition)
-	if !ok || img.Level < controller.ReplicationLevel {
+	if !ok {
 		return nil // the topic is deleted
 	}
 	stored, found, err := m.cfg.Engine.Stored(info.ID)

@@ -147,7 +147,7 @@ func (d topicDescriber) partition(index int32, p *controller.Partition) kmsg.Met
 	m := kmsg.NewMetadataResponseTopicPartition()
 	m.Partition, m.LeaderEpoch = index, int32(p.LeaderEpoch)
 	m.Leader, m.ErrorCode = d.leader(p)
-	m.Replicas, m.ISR = nodeIDs(p.Replicas), nodeIDs(d.img.ISR(p))
+	m.Replicas, m.ISR = nodeIDs(p.Replicas), nodeIDs(p.InSync)
 	m.OfflineReplicas = d.offline(p)
 	if d.version == 0 { // version 0 knows no offline replicas: it is shown the live ones
 		m.Replicas = slices.DeleteFunc(m.Replicas, func(n int32) bool { return slices.Contains(m.OfflineReplicas, n) })

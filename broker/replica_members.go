@@ -42,9 +42,6 @@ func (m *replicaManager) runMembers(ctx context.Context) {
 
 func (m *replicaManager) changeMembers(ctx context.Context) {
 	img := m.cfg.Images.Image()
-	if img.Level < controller.ReplicationLevel {
-		return
-	}
 	var due []*partition
 	for _, p := range m.partitions() {
 		r := p.serving()

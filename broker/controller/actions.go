@@ -64,10 +64,6 @@ func pauseFor(ctx context.Context, d time.Duration) bool {
 func (c *Controller) act(ctx context.Context, rebalance bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ProposeTimeout)
 	defer cancel()
-	if c.store.Image().Level < ReplicationLevel {
-		_, err := c.propose(ctx, SetLevel{ReplicationLevel})
-		return err
-	}
 	if cmd, ok := c.staticMinimum(); ok {
 		if _, err := c.propose(ctx, cmd); err != nil {
 			return err
@@ -174,9 +170,6 @@ func (c *Controller) acted(cmd Command, res Result) {
 // controller. It is worth an attempt, no more: fencing must not wait for it.
 func (c *Controller) saveEnds(ctx context.Context, changes []BrokerChange) {
 	img := c.store.Image()
-	if img.Level < ReplicationLevel {
-		return
-	}
 	for _, b := range changes {
 		ends := c.unsavedEnds(img, b.ID)
 		if len(ends) == 0 {

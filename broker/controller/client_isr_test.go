@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ledTopic creates topic "t" with one partition on the nodes, led by the first, at the level at which ISRs are kept.
+// ledTopic creates topic "t" with one partition on the nodes, led by the first.
 func (q *quorum) ledTopic(nodes ...ids.NodeID) *Partition {
 	q.t.Helper()
 	ctl := q.nodes[0].ctl
@@ -23,9 +23,6 @@ func (q *quorum) ledTopic(nodes ...ids.NodeID) *Partition {
 		if err != nil || res.Code != 0 || len(res.Items) > 0 && res.Items[0].Code != 0 {
 			q.t.Fatalf("%T: %+v, %v", c, res, err)
 		}
-	}
-	if q.image().Level < ReplicationLevel {
-		do(SetLevel{ReplicationLevel})
 	}
 	topic := ids.UUID{7}
 	do(CreateTopics{[]NewTopic{{Name: "t", ID: topic, Partitions: [][]ids.NodeID{nodes}}}})

@@ -6,7 +6,7 @@ import (
 	"cairn/internal/ids"
 )
 
-// ReplicationLevel is the level of the metadata at which the controller keeps ISR, ELR and generations.
+// ReplicationLevel is the level of metadata with ISR, ELR and generations: the lowest there is.
 const ReplicationLevel int16 = 1
 
 // SetLevel raises the level of the metadata, once all controllers understand the new one.

@@ -10,9 +10,6 @@ import (
 // keep going, preferred leaders, and the end of requests that stand for too long. It is a function of the image and the
 // facts alone, so a command may be proposed again if the first one got lost: Apply refuses what is out of date.
 func Decide(img *Image, f Facts) []Command {
-	if img.Level < ReplicationLevel {
-		return nil
-	}
 	var generations NextGenerations
 	var transfers TransferLeaders
 	var reassignments AlterReassignments

@@ -27,10 +27,12 @@ type elections struct {
 	mu    sync.Mutex
 	alive map[ids.NodeID][]PartitionEnd // guarded by mu; ends to report with the next heartbeat
 	fresh map[ids.NodeID]LogEnd         // guarded by mu; what brokers answer when they are asked
+	// behind are brokers whose metadata does not get on. Guarded by mu.
+	behind map[ids.NodeID]bool
 }
 
 func withElections(t *testing.T, f func(t *testing.T, e *elections)) {
-	e := &elections{beating: map[ids.NodeID]*Conn{}, alive: map[ids.NodeID][]PartitionEnd{}, fresh: map[ids.NodeID]LogEnd{}}
+	e := &elections{beating: map[ids.NodeID]*Conn{}, alive: map[ids.NodeID][]PartitionEnd{}, fresh: map[ids.NodeID]LogEnd{}, behind: map[ids.NodeID]bool{}}
 	inBubbleWith(t, func(c *Config) { c.AskEnds = e.answer }, func(t *testing.T, q *quorum) {
 		e.t, e.q, e.conn = t, q, q.nodes[0].ctl.NewConn()
 		defer e.conn.Close()
@@ -40,7 +42,6 @@ func withElections(t *testing.T, f func(t *testing.T, e *elections)) {
 			q.brokers(e.beating[n], n)
 		}
 		create(t, e.conn, createRequest(newTopic("t", -1, -1, assigned([]int32{1, 2, 3}))))
-		eventually(t, "replication level", func() bool { return q.image().Level >= ReplicationLevel })
 		e.lead(1, 5, 0)
 		ctx, stop := context.WithCancel(t.Context())
 		var beats sync.WaitGroup
@@ -60,9 +61,13 @@ func (e *elections) beats(ctx context.Context) {
 		for n := ids.NodeID(1); n <= 3; n++ {
 			e.mu.Lock()
 			ends, alive := e.alive[n]
+			behind := e.behind[n]
 			e.mu.Unlock()
 			if alive {
 				req := heartbeatRequest(n, e.q.image().Brokers[n].Epoch)
+				if behind {
+					req.CurrentMetadataOffset = 0
+				}
 				req.UnknownTags.Set(tagEnds, appendEnds(nil, ends, true))
 				e.beating[n].Handle(ctx, req)
 			}
@@ -264,6 +269,27 @@ func TestUncleanElectionAsksForFreshEnds(t *testing.T) {
 		}()
 		eventually(t, "seed", func() bool { return len(e.p().Founders) == 1 && e.p().Founders[0].Node == 2 })
 		e.lead(2, 1, 80)
+		if got := <-done; !slices.Equal(got, []int16{0, 0}) {
+			t.Errorf("codes %v", got)
+		}
+	})
+}
+
+// TestFencedBrokerThatBeatsHoldsNoElectionUp: its heartbeats are answered as those of a fenced one, so they prolong no lease.
+func TestFencedBrokerThatBeatsHoldsNoElectionUp(t *testing.T) {
+	withElections(t, func(t *testing.T, e *elections) {
+		e.isr(1)
+		e.kill(1)
+		e.mu.Lock()
+		e.alive[1], e.behind[1] = []PartitionEnd{}, true
+		e.mu.Unlock()
+		done := make(chan []int16, 1)
+		go func() {
+			resp, _ := e.elect(1, 20*time.Second, of("t", 0))
+			done <- codes(resp)
+		}()
+		eventually(t, "seed", func() bool { return len(e.p().Founders) == 1 && e.p().Founders[0].Node == 2 })
+		e.lead(2, 1, 0)
 		if got := <-done; !slices.Equal(got, []int16{0, 0}) {
 			t.Errorf("codes %v", got)
 		}

@@ -15,8 +15,8 @@ type Facts struct {
 	Ends *Ends
 	// Leaderless says since when partitions have been without a registered leader; see Watch.
 	Leaderless map[ids.PartitionID]time.Time
-	// LeaseEnds says when a broker's lease has run out for certain, by the controller's clock: a session timeout after it
-	// was last heard. A broker that is not listed may still hold one.
+	// LeaseEnds says when a broker's lease has run out for certain, by the controller's clock: a session timeout after
+	// the last heartbeat that was answered as one of an unfenced broker. A broker that is not listed may still hold one.
 	LeaseEnds map[ids.NodeID]time.Time
 	// Unclean reports unclean.leader.election.enable of a topic; nil: never.
 	Unclean func(topic string) bool

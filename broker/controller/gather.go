@@ -44,7 +44,7 @@ func (c *Controller) withFacts(use func(*Image, Facts)) {
 	term := c.activeTerm
 	leases := make(map[ids.NodeID]time.Time, len(c.sessions))
 	for n, s := range c.sessions {
-		leases[n] = s.heard.Add(c.cfg.SessionTimeout)
+		leases[n] = s.leased.Add(c.cfg.SessionTimeout)
 	}
 	c.mu.Unlock()
 	g, now := &c.gathered, time.Now()

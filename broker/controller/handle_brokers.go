@@ -165,7 +165,9 @@ func (cc *Conn) heartbeat(ctx context.Context, req *kmsg.BrokerHeartbeatRequest)
 		resp.ErrorCode = kerr.StaleBrokerEpoch.Code
 		return resp
 	}
-	resp.IsFenced = b.Fenced
+	if resp.IsFenced = b.Fenced; !b.Fenced {
+		c.lease(id, req.BrokerEpoch)
+	}
 	resp.ShouldShutdown = b.ShuttingDown && !img.leadsForOthers(id)
 	return resp
 }

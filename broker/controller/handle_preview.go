@@ -69,7 +69,7 @@ func (c *Controller) previewElection(img *Image, f Facts, kind ElectionType, e *
 		return v
 	}
 	v.Leader, v.LeaderEpoch = int32(img.Leader(p)), int32(p.LeaderEpoch)
-	v.ISR, v.ELR, v.LastKnownELR = numbers(img.ISR(p)), numbers(p.ELR), numbers(p.LastKnownELR)
+	v.ISR, v.ELR, v.LastKnownELR = numbers(p.InSync), numbers(p.ELR), numbers(p.LastKnownELR)
 	if bad.Code == kerr.LeaderNotAvailable.Code { // it would be held once the lease is over
 		if g, ok := uncleanGeneration(img, f, partitionKey{img.Topics[e.topic].ID, e.index}, p); ok {
 			step.Generation = &g

@@ -32,7 +32,8 @@ type Image struct {
 	NextReplica   ids.ReplicaID
 	NextProducer  int64
 
-	// Level is what the metadata can hold: 0 until SetLevel. At ReplicationLevel ISR, ELR and generations are kept.
+	// Level is what the metadata can hold, ReplicationLevel from the start: a later program that stores what this one does not
+	// know raises it.
 	Level int16
 	// FeatureLevels has the features whose level was chosen; use Feature to read.
 	FeatureLevels map[string]int16
@@ -132,7 +133,7 @@ type Partition struct {
 	PartitionEpoch int32 `json:"partitionEpoch"`
 
 	// InSync is the committed ISR, ELR who left it below the minimum and so holds all that was exposed, LastKnownELR the
-	// last leader of a partition that has none; all in assignment order, the first two disjoint. Use Image.ISR to read.
+	// last leader of a partition that has none; all in assignment order, the first two disjoint.
 	InSync       []ids.NodeID `json:"inSync"`
 	ELR          []ids.NodeID `json:"elr,omitempty"`
 	LastKnownELR []ids.NodeID `json:"lastKnownElr,omitempty"`
@@ -205,6 +206,7 @@ func NewImage() *Image {
 		NextPartition: 1,
 		NextShard:     ids.MetadataShard + 1,
 		NextReplica:   firstReplica,
+		Level:         ReplicationLevel,
 		partitions:    map[ids.PartitionID]partitionKey{},
 	}
 }
@@ -241,24 +243,7 @@ func (img *Image) Usable(node ids.NodeID) bool {
 	return b != nil && !b.Fenced
 }
 
-// ISR returns the in-sync replicas in assignment order; below ReplicationLevel the unfenced ones. The caller owns the
-// slice.
-func (img *Image) ISR(p *Partition) []ids.NodeID {
-	if img.Level >= ReplicationLevel {
-		return slices.Clone(p.InSync)
-	}
-	isr := make([]ids.NodeID, 0, len(p.Replicas))
-	for _, n := range p.Replicas {
-		if img.Usable(n) {
-			isr = append(isr, n)
-		}
-	}
-	return isr
-}
-
-// Leader returns the leader that clients are shown: the registered one while its broker is unfenced, else NoNode. A
-// fenced leader stays registered, since nobody can register over it but a later Raft term: when a false alarm ends it is
-// shown again, in the same leader epoch, without registering once more.
+// Leader returns the leader that clients are shown: the registered one, whose broker is unfenced. NoNode if there is none.
 func (img *Image) Leader(p *Partition) ids.NodeID {
 	if !img.Usable(p.Leader) {
 		return ids.NoNode

@@ -14,7 +14,6 @@ import (
 // Raft term 5.
 func newReplicated(t testing.TB, minimum string) *machine {
 	m := newMachine(t)
-	m.must(SetLevel{ReplicationLevel})
 	m.startBrokers(1, 2, 3)
 	m.must(CreateTopics{[]NewTopic{{
 		Name: "t", ID: testID(50), Partitions: nodes([]ids.NodeID{1, 2, 3}), Configs: map[string]string{minInsyncReplicas: minimum},
@@ -125,27 +124,6 @@ func TestUnchangedISRMovesThePartitionEpoch(t *testing.T) {
 	m.must(m.alter(1, 2, 3))
 	if res := m.apply(late); res.Items[0].Code != kerr.InvalidUpdateVersion.Code {
 		t.Errorf("late request: %+v", res)
-	}
-}
-
-func TestLevelOfAClusterWithTopics(t *testing.T) {
-	m := newMachine(t)
-	m.startBrokers(1, 2, 3)
-	m.must(CreateTopics{[]NewTopic{{Name: "t", ID: testID(50), Partitions: nodes([]ids.NodeID{1, 2, 3}, []ids.NodeID{2, 3, 1})}}})
-	m.must(m.report("t", 0, 1, 5))
-	m.must(m.report("t", 1, 2, 5))
-	m.must(m.change(2, Fence))
-	m.must(SetLevel{ReplicationLevel})
-	m.want("led by a live broker", isrState{1, n(1), nil, nil})
-	if p := m.img.Topics["t"].Partitions[1]; p.Leader != ids.NoNode || len(p.InSync) != 0 || p.LeaderEpoch != 1 {
-		t.Errorf("led by a fenced broker: %+v", p)
-	}
-	if cmds := Decide(m.img, Facts{}); len(cmds) != 1 || len(cmds[0].(NextGenerations).Partitions) != 1 {
-		t.Errorf("decided %+v", cmds)
-	}
-	m.must(m.report("t", 1, 3, 6))
-	if p := m.img.Topics["t"].Partitions[1]; p.Leader != 3 || !slices.Equal(p.InSync, n(3)) {
-		t.Errorf("elected by Raft: %+v", p)
 	}
 }
 

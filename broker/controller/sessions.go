@@ -15,7 +15,10 @@ type session struct {
 	node  ids.NodeID
 	epoch int64
 	heard time.Time
-	conns int
+	// leased is when the last heartbeat came that was answered as one of an unfenced broker: its lease is no younger. At most
+	// heard; of an earlier process of the broker if this one was never answered so.
+	leased time.Time
+	conns  int
 	// lost is when the last of its connections went away; zero while it has one, and before it ever had.
 	lost time.Time
 }
@@ -45,7 +48,7 @@ func (s *session) alive(cfg Config, now time.Time) bool {
 func (c *Controller) resetSessionsLocked(now time.Time) {
 	c.sessions = map[ids.NodeID]*session{}
 	for id, b := range c.store.Image().Brokers {
-		c.sessions[id] = &session{node: id, epoch: b.Epoch, heard: now}
+		c.sessions[id] = &session{node: id, epoch: b.Epoch, heard: now, leased: now}
 	}
 }
 
@@ -56,7 +59,7 @@ func (c *Controller) forgive(stopped time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.sessions {
-		s.heard = s.heard.Add(stopped)
+		s.heard, s.leased = s.heard.Add(stopped), s.leased.Add(stopped)
 		if !s.lost.IsZero() {
 			s.lost = s.lost.Add(stopped)
 		}
@@ -67,12 +70,16 @@ func (c *Controller) forgive(stopped time.Duration) {
 func (c *Controller) touch(cc *Conn, node ids.NodeID, epoch int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.sessions[node]
+	s, now := c.sessions[node], time.Now()
 	if s == nil || s.epoch != epoch {
-		s = &session{node: node, epoch: epoch}
+		leased := now // nothing is known of it
+		if s != nil {
+			leased = s.leased
+		}
+		s = &session{node: node, epoch: epoch, leased: leased}
 		c.sessions[node] = s
 	}
-	s.heard = time.Now()
+	s.heard = now
 	if cc.session == s || cc.closed {
 		return
 	}
@@ -80,6 +87,15 @@ func (c *Controller) touch(cc *Conn, node ids.NodeID, epoch int64) {
 	cc.session = s
 	s.conns++
 	s.lost = time.Time{}
+}
+
+// lease notes that a heartbeat of the broker, touched before, is answered as one of an unfenced broker.
+func (c *Controller) lease(node ids.NodeID, epoch int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.sessions[node]; s != nil && s.epoch == epoch {
+		s.leased = s.heard
+	}
 }
 
 // unbindLocked takes the connection away from its session.
@@ -107,7 +123,7 @@ func (c *Controller) fenceExpired(ctx context.Context) (time.Duration, error) {
 		}
 		s := c.sessions[b.ID]
 		if s == nil || s.epoch != b.Epoch {
-			s = &session{node: b.ID, epoch: b.Epoch, heard: now}
+			s = &session{node: b.ID, epoch: b.Epoch, heard: now, leased: now}
 			c.sessions[b.ID] = s
 		}
 		if left := s.deadline(c.cfg, b).Sub(now); left > 0 {

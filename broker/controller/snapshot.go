@@ -62,7 +62,7 @@ func DecodeSnapshot(b []byte) (*Image, error) {
 	}
 	img := NewImage()
 	img.Index, img.ClusterID, img.Controller, img.ControllerTerm = s.Index, s.ClusterID, s.Controller, s.ControllerTerm
-	img.Level, img.FeatureLevels, img.Losses = s.Level, s.Features, s.Losses
+	img.Level, img.FeatureLevels, img.Losses = max(s.Level, ReplicationLevel), s.Features, s.Losses
 	img.NextPartition, img.NextShard, img.NextReplica, img.NextProducer = s.NextPartition, s.NextShard, s.NextReplica, s.NextProducer
 	for _, br := range s.Brokers {
 		if br == nil {

@@ -30,26 +30,13 @@ func (e *edit) registerBroker(c RegisterBroker) Result {
 	}
 	if old != nil && old.Incarnation == c.Incarnation {
 		b.Epoch, b.Fenced, b.ShuttingDown, b.FencedAt = old.Epoch, old.Fenced, old.ShuttingDown, old.FencedAt
-	} else if !e.replicated() {
-		e.dropLeader(c.ID)
 	}
 	e.setBroker(b)
-	if old != nil && e.replicated() {
+	if old != nil {
 		e.restarted(old, b, c.PreviousEpoch == old.Epoch)
 	}
 	res.BrokerEpoch, res.MetadataReplica, res.FormerReplicas = b.Epoch, b.MetadataReplica, b.FormerReplicas
 	return res
-}
-
-// dropLeader takes the node out of the leader field everywhere: a new process leads nothing until it registers again.
-func (e *edit) dropLeader(node ids.NodeID) {
-	for _, t := range e.img.TopicList() {
-		for i, p := range t.Partitions {
-			if p.Leader == node {
-				e.editPartition(t.ID, int32(i)).Leader = ids.NoNode
-			}
-		}
-	}
 }
 
 func (e *edit) changeBroker(c BrokerChange) ItemResult {
@@ -74,7 +61,7 @@ func (e *edit) changeBroker(c BrokerChange) ItemResult {
 		return refuseItem(kerr.InvalidRequest, "broker action %q", c.Action)
 	}
 	e.setBroker(&b)
-	if c.Action != Unfence && e.replicated() {
+	if c.Action != Unfence {
 		e.outOfSync(c.ID, c.Action)
 	}
 	return ItemResult{}

@@ -33,7 +33,7 @@ func (e *edit) alterConfigs(c ResourceChange) ItemResult {
 	}
 	changed := changesMinimum(e.img.Configs[r], c)
 	e.setConfigs(r, next)
-	if changed && e.replicated() {
+	if changed {
 		e.minimumChanged(r)
 	}
 	return ItemResult{}

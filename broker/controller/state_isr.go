@@ -64,25 +64,10 @@ func (p *Partition) inOrder(f func(ids.NodeID) bool) []ids.NodeID { return keep(
 func (p *Partition) inISR(n ids.NodeID) bool { return slices.Contains(p.InSync, n) }
 func (p *Partition) inELR(n ids.NodeID) bool { return slices.Contains(p.ELR, n) }
 
-// replicated reports whether ISR, ELR and generations are kept.
-func (e *edit) replicated() bool { return e.img.Level >= ReplicationLevel }
-
-// setLevel raises the level. Below ReplicationLevel what was exposed was on a majority of the replicas, nobody knows which:
-// only the registered leader is in sync for certain, and whoever Raft elects next.
+// setLevel raises the level, to what this program knows.
 func (e *edit) setLevel(c SetLevel) Result {
 	if c.Level < e.img.Level || c.Level > ReplicationLevel {
 		return refuse(kerr.InvalidUpdateVersion, "level %d, the metadata has %d, this program knows %d", c.Level, e.img.Level, ReplicationLevel)
-	}
-	if !e.replicated() && c.Level >= ReplicationLevel {
-		e.eachPartition(func(t *Topic, i int32, _ *Partition) {
-			p := e.editPartition(t.ID, i)
-			p.InSync = nil
-			if e.img.Usable(p.Leader) {
-				p.InSync = []ids.NodeID{p.Leader}
-			} else {
-				p.leaveLeader()
-			}
-		})
 	}
 	e.img.Level = c.Level
 	return Result{}

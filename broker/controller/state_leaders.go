@@ -39,16 +39,14 @@ func (e *edit) registerLeader(broker ids.NodeID, r LeaderReport) ItemResult {
 	case r.Term == p.LeaderTerm && p.Leader == broker:
 		return ItemResult{}.of(p)
 	}
-	if e.replicated() && p.BaseOffset == ids.NoOffset && r.BaseOffset < 0 {
+	if p.BaseOffset == ids.NoOffset && r.BaseOffset < 0 {
 		return refuseItem(kerr.InvalidRequest, "generation %d has no base offset yet, and the report has none", p.Generation).of(p)
 	}
 	p = e.editPartition(r.TopicID, r.Partition)
 	former := p.Leader
 	p.Leader, p.LeaderTerm, p.LeaderReplica = broker, r.Term, r.Replica
 	p.LeaderEpoch++
-	if e.replicated() {
-		e.leads(e.img.TopicsByID[r.TopicID], p, former, r)
-	}
+	e.leads(e.img.TopicsByID[r.TopicID], p, former, r)
 	return ItemResult{}.of(p)
 }
 

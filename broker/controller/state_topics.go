@@ -89,9 +89,7 @@ func (e *edit) addPartitions(t *Topic, partitions [][]ids.NodeID) {
 			p.Founders = append(p.Founders, Founder{r, n})
 			p.Directories = append(p.Directories, e.img.Brokers[n].Directory)
 		}
-		if e.replicated() {
-			p.InSync = e.img.eligibleOf(replicas)
-		}
+		p.InSync = e.img.eligibleOf(replicas)
 		index[p.ID] = partitionKey{t.ID, int32(len(t.Partitions))}
 		t.Partitions = append(t.Partitions, p)
 	}

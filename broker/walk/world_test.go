@@ -104,7 +104,6 @@ func newWorld(s setup) *world {
 	}
 	w.images = append(w.images, controller.NewImage())
 	w.apply(controller.Claim{Node: 1, ClusterID: "walk"})
-	w.apply(controller.SetLevel{Level: controller.ReplicationLevel})
 	var replicas []ids.NodeID
 	for i := range s.replicas {
 		b := &broker{node: ids.NodeID(i + 1), up: true, linked: true, replicas: map[ids.ShardID]*replica{}}
