@@ -96,6 +96,7 @@ func TestCreateTopicsCodes(t *testing.T) {
 			{"assignment twice", newTopic("t", -1, -1, assigned([]int32{1, 1})), kerr.InvalidReplicaAssignment},
 			{"assignment empty", newTopic("t", -1, -1, assigned([]int32{1}, nil)), kerr.InvalidReplicaAssignment},
 			{"assignment to fenced ones", newTopic("t", -1, -1, assigned([]int32{3})), kerr.InvalidReplicaAssignment},
+			{"assignment with half of it alive", newTopic("t", -1, -1, assigned([]int32{1, 3})), kerr.InvalidReplicaAssignment},
 			{"assignment uneven", newTopic("t", -1, -1, assigned([]int32{1}, []int32{1, 2})), kerr.InvalidReplicaAssignment},
 			{"assignment with a gap", newTopic("t", -1, -1, func(topic *kmsg.CreateTopicsRequestTopic) {
 				assigned([]int32{1}, []int32{2})(topic)
@@ -116,6 +117,39 @@ func TestCreateTopicsCodes(t *testing.T) {
 		}
 		if len(q.image().Topics) != 1 {
 			t.Errorf("topics %v", q.image().TopicList())
+		}
+	})
+}
+
+// A majority of the named replicas has to be alive; a reassignment waits for who is not.
+func TestManualReplicasNeedAMajority(t *testing.T) {
+	admin(t, func(t *testing.T, q *quorum, conn *Conn) {
+		create(t, conn, createRequest(newTopic("one", -1, -1, assigned([]int32{1})), newTopic("all", -1, -1, assigned([]int32{1, 2}))))
+		q.fence(t, 3)
+		if got := create(t, conn, createRequest(newTopic("t", -1, -1, assigned([]int32{3, 2, 1})))); got[0].ErrorCode != 0 {
+			t.Errorf("two of three alive: %+v", got[0])
+		}
+		got := create(t, conn, createRequest(newTopic("u", -1, -1, assigned([]int32{3, 2}))))[0]
+		if got.ErrorCode != kerr.InvalidReplicaAssignment.Code || !strings.Contains(*got.ErrorMessage, "Only 1 of the 2 brokers") {
+			t.Errorf("one of two alive: %+v", got)
+		}
+		more := kmsg.NewPtrCreatePartitionsRequest()
+		more.SetVersion(3)
+		more.TimeoutMillis = 5000
+		more.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "all", Count: 2, Assignment: []kmsg.CreatePartitionsRequestTopicAssignment{{Replicas: []int32{3, 1}}}}}
+		if got := conn.Handle(t.Context(), more).(*kmsg.CreatePartitionsResponse).Topics[0]; got.ErrorCode != kerr.InvalidReplicaAssignment.Code {
+			t.Errorf("a partition with one of two alive: %+v", got)
+		}
+		move := kmsg.NewPtrAlterPartitionAssignmentsRequest()
+		move.SetVersion(1)
+		move.AllowReplicationFactorChange, move.TimeoutMillis = true, 5000
+		move.Topics = []kmsg.AlterPartitionAssignmentsRequestTopic{{Topic: "one", Partitions: []kmsg.AlterPartitionAssignmentsRequestTopicPartition{{Replicas: []int32{3}}}}}
+		if got := conn.Handle(t.Context(), move).(*kmsg.AlterPartitionAssignmentsResponse).Topics[0].Partitions[0]; got.ErrorCode != 0 {
+			t.Errorf("a move to a fenced broker: %+v", got)
+		}
+		p := q.image().Topics["one"].Partitions[0]
+		if len(p.Adding) != 1 || len(p.Removing) != 1 || p.Leader != 1 && p.Leader != ids.NoNode {
+			t.Errorf("it does not wait: %+v", p)
 		}
 	})
 }

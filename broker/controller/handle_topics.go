@@ -174,7 +174,9 @@ func inconsistentFactor(n, want int) ItemResult {
 		"The manual partition assignment includes a partition with %d replica(s), but this is not consistent with previous partitions, which have %d replica(s).", n, want)
 }
 
-// manualReplicas checks one partition's named replicas: registered, different, not all of them out of service.
+// manualReplicas checks one partition's named replicas: registered, different, and a majority of them in service. Kafka is content with one,
+// whose log is then all that there is; here a new partition needs a majority to elect its first leader. A reassignment needs none, since those
+// that join get a vote only once they are in sync: it waits for them, as in Kafka.
 func (img *Image) manualReplicas(partition int32, nodes []int32) ([]ids.NodeID, ItemResult) {
 	replicas := make([]ids.NodeID, len(nodes))
 	for i, n := range nodes {
@@ -187,6 +189,11 @@ func (img *Image) manualReplicas(partition int32, nodes []int32) ([]ids.NodeID, 
 	if !slices.ContainsFunc(replicas, inService) {
 		return nil, refuseItem(kerr.InvalidReplicaAssignment,
 			"All brokers specified in the manual partition assignment for partition %d are fenced or in controlled shutdown.", partition)
+	}
+	if alive := len(keep(replicas, inService)); alive <= len(replicas)/2 {
+		return nil, refuseItem(kerr.InvalidReplicaAssignment,
+			"Only %d of the %d brokers specified in the manual partition assignment for partition %d are alive: a new partition needs a majority of its "+
+				"replicas to elect a leader. Start the others, or name other brokers.", alive, len(replicas), partition)
 	}
 	return replicas, ItemResult{}
 }
