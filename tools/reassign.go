@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -21,11 +23,21 @@ type ReassignOptions struct {
 	Additional bool   // also while other reassignments are under way
 	// SameFactor refuses to change the number of replicas.
 	SameFactor bool
+	// Throttle bounds what brokers give and take for the move, bytes a second; 0: no throttle is set.
+	Throttle int64
+	// PreserveThrottles leaves throttles in place when a move has ended or was cancelled.
+	PreserveThrottles bool
+	// Timeout bounds the whole command; 0: a minute.
+	Timeout time.Duration
 }
+
+// limit is the time for the command.
+func (o ReassignOptions) limit() time.Duration { return cmp.Or(o.Timeout, adminTimeout) }
 
 // reassignmentExists is Kafka's line.
 const reassignmentExists = "Cannot execute because there is an existing partition assignment.  Use --additional to override this and create " +
-	"a new partition assignment in addition to the existing one."
+	"a new partition assignment in addition to the existing one. The --additional flag can also be used to change the throttle by resubmitting " +
+	"the current reassignment."
 
 // reassignment is one partition with its replicas, the preferred leader first.
 type reassignment struct {
@@ -91,7 +103,7 @@ func ExecuteReassignment(ctx context.Context, conn Connection, o ReassignOptions
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.limit())
 	defer cancel()
 	active, err := activeReassignments(ctx, cl, nil)
 	if err != nil {
@@ -113,6 +125,9 @@ func ExecuteReassignment(ctx context.Context, conn Connection, o ReassignOptions
 			return err
 		}
 	}
+	if err := o.throttle(ctx, cl, planThrottle(list, current, active), out); err != nil {
+		return err
+	}
 	failed, err := alterReassignments(ctx, cl, list, !o.SameFactor)
 	if err != nil {
 		return err
@@ -128,6 +143,22 @@ func ExecuteReassignment(ctx context.Context, conn Connection, o ReassignOptions
 		plural = "s"
 	}
 	_, err = fmt.Fprintf(out.Out, "Successfully started partition reassignment%s for %s\n", plural, joinPartitions(names(list), ","))
+	return err
+}
+
+// throttle sets the throttle that was asked for, if any.
+func (o ReassignOptions) throttle(ctx context.Context, cl *kgo.Client, plan throttlePlan, out Output) error {
+	if o.Throttle <= 0 {
+		return nil
+	}
+	if err := plan.set(ctx, cl, o.Throttle); err != nil {
+		return err
+	}
+	if out.JSON {
+		return nil
+	}
+	_, err := fmt.Fprintf(out.Out, "Warning: You must run `cairn reassign verify` periodically, until the reassignment completes, to ensure the throttle is removed.\n"+
+		"The inter-broker throttle limit was set to %d B/s\n", o.Throttle)
 	return err
 }
 
@@ -306,7 +337,7 @@ func CancelReassignments(ctx context.Context, conn Connection, o ReassignOptions
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.limit())
 	defer cancel()
 	active, err := activeReassignments(ctx, cl, names(list))
 	if err != nil {
@@ -328,7 +359,7 @@ func CancelReassignments(ctx context.Context, conn Connection, o ReassignOptions
 		}
 	}
 	if out.JSON {
-		return out.writeJSON(map[string]any{"cancelled": cancelled})
+		return errors.Join(o.unthrottle(ctx, cl, list, out), out.writeJSON(map[string]any{"cancelled": cancelled}))
 	}
 	if len(cancelled) == 0 {
 		_, err := fmt.Fprintln(out.Out, "None of the specified partition reassignments are active.")
@@ -338,6 +369,20 @@ func CancelReassignments(ctx context.Context, conn Connection, o ReassignOptions
 	if len(cancelled) > 1 {
 		plural = "s"
 	}
-	_, err = fmt.Fprintf(out.Out, "Successfully cancelled partition reassignment%s for: %s\n", plural, joinPartitions(cancelled, ","))
-	return err
+	if _, err := fmt.Fprintf(out.Out, "Successfully cancelled partition reassignment%s for: %s\n", plural, joinPartitions(cancelled, ",")); err != nil {
+		return err
+	}
+	return o.unthrottle(ctx, cl, list, out)
+}
+
+// unthrottle takes the throttles of a move away that has ended, unless they are to stay.
+func (o ReassignOptions) unthrottle(ctx context.Context, cl *kgo.Client, list []reassignment, out Output) error {
+	if o.PreserveThrottles {
+		return nil
+	}
+	topics, _ := byTopic(names(list))
+	if out.JSON {
+		return clearThrottles(ctx, cl, topics, io.Discard)
+	}
+	return clearThrottles(ctx, cl, topics, out.Out)
 }

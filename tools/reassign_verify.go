@@ -19,7 +19,7 @@ type reassignmentStatus struct {
 	Wanted  []int32 `json:"wanted"`
 }
 
-// VerifyReassignment prints whether the partitions of the file have reached its replicas. There are no throttles to clear.
+// VerifyReassignment prints whether the partitions of the file have reached its replicas. Once they have, the throttles are taken away.
 func VerifyReassignment(ctx context.Context, conn Connection, o ReassignOptions, out Output) error {
 	list, err := readReassignment(o.File)
 	if err != nil {
@@ -30,7 +30,7 @@ func VerifyReassignment(ctx context.Context, conn Connection, o ReassignOptions,
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.limit())
 	defer cancel()
 	active, err := activeReassignments(ctx, cl, names(list))
 	if err != nil {
@@ -50,15 +50,25 @@ func VerifyReassignment(ctx context.Context, conn Connection, o ReassignOptions,
 		all = append(all, s)
 	}
 	if out.JSON {
-		return errors.Join(out.writeJSON(all), pending)
+		err := out.writeJSON(all)
+		if len(active) == 0 {
+			err = errors.Join(err, o.unthrottle(ctx, cl, list, out))
+		}
+		return errors.Join(err, pending)
 	}
 	var b strings.Builder
 	b.WriteString("Status of partition reassignment:\n")
 	for _, s := range all {
 		b.WriteString(s.line() + "\n")
 	}
-	_, err = out.Out.Write([]byte(b.String()))
-	return errors.Join(err, pending)
+	b.WriteString("\n")
+	if _, err := out.Out.Write([]byte(b.String())); err != nil {
+		return err
+	}
+	if len(active) > 0 {
+		return pending
+	}
+	return errors.Join(o.unthrottle(ctx, cl, list, out), pending)
 }
 
 const (

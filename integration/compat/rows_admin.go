@@ -31,9 +31,7 @@ func (s *story) adminRows() []row {
 		{"ConfigCommand", "users, clients, ips", s.noQuotas},
 		{"ProducerPerformance", "10,000 records, acks=all", s.producerPerformance},
 		{"GetOffsetShell", "latest, earliest, of a time, of nothing", s.offsets},
-		{"FeatureCommand", "describe", func() error {
-			return s.kafka(s.ctx, featureCommand, "describe").wants(0, "eligible.leader.replicas.version")
-		}},
+		{"FeatureCommand", "describe", s.features},
 		{"BrokerApiVersionsCommand", "all brokers", func() error { return s.kafka(s.ctx, apiVersions).wants(0, "Produce(0): 0 to 13", "(id: 3 rack: null") }},
 		{"AclCommand", "list", s.noACLs},
 		{"LogDirsCommand", "describe: sizes and lags", s.logDirs},
@@ -87,6 +85,7 @@ func (s *story) topicConfigs() error {
 	describe := func() answer { return s.config(append([]string{"--describe"}, of...)...) }
 	return errors.Join(
 		alter("--add-config", "max.message.bytes=5000,cleanup.policy=[compact,delete]").wants(0, "Completed updating config for topic stock.\n"),
+		same(describe(), s.cairn(s.ctx, "configs describe", of...)),
 		describe().wants(0, "Dynamic configs for topic stock are:\n",
 			"  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact,delete, DEFAULT_CONFIG:log.cleanup.policy=delete}\n",
 			"  max.message.bytes=5000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000, DEFAULT_CONFIG:message.max.bytes=1048588}\n"),
@@ -108,6 +107,7 @@ func (s *story) brokerConfigs() error {
 		run("--describe", defaults).wants(0, "Default configs for brokers in the cluster are:\n",
 			"  message.max.bytes=900000 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:message.max.bytes=900000}\n"),
 		run("--alter", one, "--add-config", "leader.replication.throttled.rate=1000000").wants(0, "Completed updating config for broker 2.\n"),
+		same(run("--describe", one, "--all"), s.cairn(s.ctx, "configs describe", append(one, "--all")...)),
 		run("--describe", one).wants(0, "Dynamic configs for broker 2 are:\n",
 			"  leader.replication.throttled.rate=1000000 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:leader.replication.throttled.rate=1000000"),
 		run("--describe", one, "--all").wants(0, "All configs for broker 2 are:\n", "  node.id=2 sensitive=false synonyms={STATIC_BROKER_CONFIG:node.id=2"),
@@ -150,13 +150,18 @@ func (s *story) offsets() error {
 	}
 	future := ask("--time", "4102444800000")
 	return errors.Join(
-		ask().wants(0, "stock:0:", "stock:1:", "stock:2:"),
+		ask().wants(0, "stock:0:", "stock:1:", "stock:2:"), same(ask(), s.cairn(s.ctx, "get-offsets", "--topic", "stock")),
 		ask("--time", "earliest").wants(0, "stock:0:0\nstock:1:0\nstock:2:0\n"),
 		ask("--time", "1").wants(0, "stock:0:0\nstock:1:0\nstock:2:0\n"),
 		ask("--time", "max-timestamp", "--partitions", "0").wants(0, "stock:0:"),
 		future.wants(0),
 		s.kafka(s.ctx, offsetCommand, "--topic", "nowhere").wants(1, "Could not match any topic-partitions"),
 	)
+}
+
+func (s *story) features() error {
+	a := s.kafka(s.ctx, featureCommand, "describe")
+	return errors.Join(a.wants(0, "Feature: eligible.leader.replicas.version"), same(a, s.cairn(s.ctx, "features")))
 }
 
 func (s *story) logDirs() error {
@@ -194,6 +199,7 @@ func (s *story) logDirs() error {
 func (s *story) metadataQuorum() error {
 	status, table := s.kafka(s.ctx, quorumCommand, "describe", "--status"), s.kafka(s.ctx, quorumCommand, "describe", "--replication")
 	return errors.Join(
+		same(status, s.cairn(s.ctx, "quorum", "--status")),
 		status.wants(0, "ClusterId:  ", "LeaderId:               100\n", "CurrentVoters:          [{\"id\": 100, \"endpoints\": [\"CONTROLLER://127.0.0.1:",
 			"CurrentObservers:       [{\"id\": 1, \"directoryId\": "),
 		table.wants(0, "NodeId\tDirectoryId", "Leader", "Observer"),

@@ -1,0 +1,218 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ConfigEntity is what configs belong to: a topic, a broker, or the defaults of all brokers.
+type ConfigEntity struct {
+	Type    string // topics or brokers, as Kafka's --entity-type
+	Name    string // empty: all of the type, for describe
+	Default bool   // the brokers' defaults
+}
+
+// The types of entities.
+const (
+	topicEntities  = "topics"
+	brokerEntities = "brokers"
+)
+
+// check refuses what cairn has no configs for, and says so.
+func (e ConfigEntity) check() error {
+	switch e.Type {
+	case topicEntities, brokerEntities:
+	case "users", "clients", "ips":
+		return fmt.Errorf("%s have no configs: cairn has no quotas and no SCRAM credentials yet", e.Type)
+	case "groups", "client-metrics", "broker-loggers":
+		return fmt.Errorf("%s have no configs in cairn; --entity-type topics or brokers have", e.Type)
+	default:
+		return fmt.Errorf("--entity-type %q: want topics or brokers", e.Type)
+	}
+	switch {
+	case e.Default && (e.Type != brokerEntities || e.Name != ""):
+		return errors.New("--entity-default goes with --entity-type brokers and without --entity-name")
+	case e.Type == brokerEntities && e.Name != "":
+		if _, err := strconv.ParseInt(e.Name, 10, 32); err != nil {
+			return fmt.Errorf("--entity-name %s: want the id of a broker", e.Name)
+		}
+	}
+	return nil
+}
+
+// words are how Kafka's lines name the entity.
+func (e ConfigEntity) words() string {
+	switch {
+	case e.Default:
+		return "default config for brokers in the cluster"
+	case e.Type == topicEntities:
+		return "config for topic " + e.Name
+	default:
+		return "config for broker " + e.Name
+	}
+}
+
+// head is the line above its configs.
+func (e ConfigEntity) head(all bool) string {
+	switch {
+	case e.Default:
+		return "Default configs for brokers in the cluster are:"
+	case all:
+		return "All configs for " + strings.TrimPrefix(e.words(), "config for ") + " are:"
+	default:
+		return "Dynamic configs for " + strings.TrimPrefix(e.words(), "config for ") + " are:"
+	}
+}
+
+func (e ConfigEntity) resource() (kmsg.ConfigResourceType, string) {
+	if e.Type == topicEntities {
+		return kmsg.ConfigResourceTypeTopic, e.Name
+	}
+	return kmsg.ConfigResourceTypeBroker, e.Name
+}
+
+// ownSource is the source of what was set for the entity itself.
+func (e ConfigEntity) ownSource() kmsg.ConfigSource {
+	switch {
+	case e.Type == topicEntities:
+		return kmsg.ConfigSourceDynamicTopicConfig
+	case e.Default:
+		return kmsg.ConfigSourceDynamicDefaultBrokerConfig
+	default:
+		return kmsg.ConfigSourceDynamicBrokerConfig
+	}
+}
+
+// describedEntity is the JSON form of an entity with its configs.
+type describedEntity struct {
+	EntityType string            `json:"entityType"`
+	EntityName string            `json:"entityName"` // empty: the defaults
+	Configs    []describedConfig `json:"configs"`
+}
+
+// describedConfig is one config, its synonyms the strongest first.
+type describedConfig struct {
+	Name      string          `json:"name"`
+	Value     *string         `json:"value"`
+	Sensitive bool            `json:"sensitive"`
+	Synonyms  []configSynonym `json:"synonyms"`
+}
+
+type configSynonym struct {
+	Source string  `json:"source"`
+	Name   string  `json:"name"`
+	Value  *string `json:"value"`
+}
+
+// DescribeConfigs prints the configs of an entity, or of all of its type: those that were set for it, or all.
+func DescribeConfigs(ctx context.Context, conn Connection, e ConfigEntity, all bool, out Output) error {
+	if err := e.check(); err != nil {
+		return UsageError{err}
+	}
+	cl, err := conn.openAdmin(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	entities, err := e.expand(ctx, cl)
+	if err != nil {
+		return err
+	}
+	described := []describedEntity{}
+	var b strings.Builder
+	for _, one := range entities {
+		configs, err := one.describe(ctx, cl, all)
+		if err != nil {
+			return err
+		}
+		described = append(described, describedEntity{one.Type, one.Name, configs})
+		b.WriteString(one.head(all) + "\n")
+		for _, c := range configs {
+			b.WriteString(c.line())
+		}
+	}
+	if out.JSON {
+		return out.writeJSON(described)
+	}
+	_, err = out.Out.Write([]byte(b.String()))
+	return err
+}
+
+// expand lists all entities of the type where none is named, the brokers' defaults behind the brokers.
+func (e ConfigEntity) expand(ctx context.Context, cl *kgo.Client) ([]ConfigEntity, error) {
+	if e.Name != "" || e.Default {
+		return []ConfigEntity{e}, nil
+	}
+	var list []ConfigEntity
+	if e.Type == brokerEntities {
+		addresses, err := brokerAddresses(ctx, cl)
+		if err != nil {
+			return nil, err
+		}
+		for id := range addresses {
+			list = append(list, ConfigEntity{Type: e.Type, Name: strconv.Itoa(int(id))})
+		}
+		slices.SortFunc(list, func(a, b ConfigEntity) int { return cmp.Or(len(a.Name)-len(b.Name), strings.Compare(a.Name, b.Name)) })
+		return append(list, ConfigEntity{Type: e.Type, Default: true}), nil
+	}
+	topics, _, err := TopicSelection{}.find(ctx, cl)
+	for _, t := range topics {
+		list = append(list, ConfigEntity{Type: e.Type, Name: deref(t.Topic)})
+	}
+	return list, err
+}
+
+func (e ConfigEntity) describe(ctx context.Context, cl *kgo.Client, all bool) ([]describedConfig, error) {
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	r := kmsg.NewDescribeConfigsRequestResource()
+	r.ResourceType, r.ResourceName = e.resource()
+	req.IncludeSynonyms, req.Resources = true, append(req.Resources, r)
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, err
+	}
+	configs := []describedConfig{}
+	for _, r := range resp.Resources {
+		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.words(), err)
+		}
+		for _, c := range r.Configs {
+			if !all && c.Source != e.ownSource() {
+				continue
+			}
+			d := describedConfig{Name: c.Name, Value: c.Value, Sensitive: c.IsSensitive, Synonyms: []configSynonym{}}
+			for _, s := range c.ConfigSynonyms {
+				d.Synonyms = append(d.Synonyms, configSynonym{s.Source.String(), s.Name, s.Value})
+			}
+			configs = append(configs, d)
+		}
+	}
+	slices.SortFunc(configs, func(a, b describedConfig) int { return strings.Compare(a.Name, b.Name) })
+	return configs, nil
+}
+
+// line is Kafka's line.
+func (c describedConfig) line() string {
+	synonyms := make([]string, len(c.Synonyms))
+	for i, s := range c.Synonyms {
+		synonyms[i] = fmt.Sprintf("%s:%s=%s", s.Source, s.Name, orNull(s.Value))
+	}
+	return fmt.Sprintf("  %s=%s sensitive=%t synonyms={%s}\n", c.Name, orNull(c.Value), c.Sensitive, strings.Join(synonyms, ", "))
+}
+
+func orNull(s *string) string {
+	if s == nil {
+		return "null"
+	}
+	return *s
+}

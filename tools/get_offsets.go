@@ -1,0 +1,122 @@
+package tools
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// GetOffsetsOptions says of which partitions to tell an offset, and which.
+type GetOffsetsOptions struct {
+	Topic           string // a regular expression that matches whole names; empty: all
+	Partitions      []int32
+	Time            string // latest, earliest, max-timestamp, earliest-local, latest-tiered, earliest-pending-upload, or a number
+	ExcludeInternal bool
+}
+
+// offsetAt is the JSON form of one partition's offset.
+type offsetAt struct {
+	topicPartition
+	Offset int64 `json:"offset"`
+}
+
+// offsetTime reads Kafka's --time.
+func offsetTime(text string) (int64, error) {
+	names := []string{"latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered", "earliest-pending-upload"}
+	if i := slices.Index(names, text); i >= 0 {
+		return int64(-1 - i), nil
+	}
+	if text == "" {
+		return -1, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < int64(-len(names)) {
+		return 0, fmt.Errorf("--time %q: want %s, or a timestamp in ms", text, strings.Join(names, ", "))
+	}
+	return n, nil
+}
+
+// GetOffsets prints TOPIC:PARTITION:OFFSET; partitions without such an offset are left out, as in Kafka.
+func GetOffsets(ctx context.Context, conn Connection, o GetOffsetsOptions, out Output) error {
+	at, err := offsetTime(o.Time)
+	if err != nil {
+		return UsageError{err}
+	}
+	pattern, err := regexp.Compile("^(?:" + o.Topic + ")$")
+	if err != nil {
+		return UsageError{fmt.Errorf("--topic: %w", err)}
+	}
+	cl, err := conn.openAdmin(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	topics, _, err := TopicSelection{ExcludeInternal: o.ExcludeInternal}.find(ctx, cl)
+	if err != nil {
+		return err
+	}
+	req := kmsg.NewPtrListOffsetsRequest()
+	for _, m := range topics {
+		t := kmsg.NewListOffsetsRequestTopic()
+		if t.Topic = deref(m.Topic); o.Topic != "" && !pattern.MatchString(t.Topic) {
+			continue
+		}
+		for _, mp := range m.Partitions {
+			if len(o.Partitions) == 0 || slices.Contains(o.Partitions, mp.Partition) {
+				p := kmsg.NewListOffsetsRequestTopicPartition()
+				p.Partition, p.Timestamp = mp.Partition, at
+				t.Partitions = append(t.Partitions, p)
+			}
+		}
+		if len(t.Partitions) > 0 {
+			req.Topics = append(req.Topics, t)
+		}
+	}
+	if len(req.Topics) == 0 {
+		return errors.New("could not match any topic-partitions with the specified filters; `cairn topics list` shows what there is")
+	}
+	offsets, failed, err := listOffsets(ctx, cl, req)
+	if err != nil {
+		return err
+	}
+	if out.JSON {
+		err = out.writeJSON(offsets)
+	}
+	for _, f := range offsets {
+		if !out.JSON && err == nil {
+			_, err = fmt.Fprintf(out.Out, "%s:%d:%d\n", f.Topic, f.Partition, f.Offset)
+		}
+	}
+	return errors.Join(err, failedReassignments("Skip getting offsets for:", failed))
+}
+
+func listOffsets(ctx context.Context, cl *kgo.Client, req *kmsg.ListOffsetsRequest) ([]offsetAt, []failure, error) {
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return nil, nil, err
+	}
+	offsets := []offsetAt{}
+	var failed []failure
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			tp := topicPartition{t.Topic, p.Partition}
+			switch {
+			case p.ErrorCode != 0:
+				failed = append(failed, failure{topicPartition: tp, code: p.ErrorCode})
+			case p.Offset >= 0:
+				offsets = append(offsets, offsetAt{tp, p.Offset})
+			}
+		}
+	}
+	slices.SortFunc(offsets, func(a, b offsetAt) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
+	return offsets, failed, nil
+}
