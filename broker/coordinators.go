@@ -18,14 +18,14 @@ import (
 // startCoordinators makes the coordinators of this broker. They serve once its partitions of their topics lead.
 func (b *Broker) startCoordinators() error {
 	v := valueReader{b.cfg.values}
-	groups := group.Config{
-		InitialRebalanceDelay: v.millis("group.initial.rebalance.delay.ms"),
-		SessionTimeoutMin:     v.millis("group.min.session.timeout.ms"), SessionTimeoutMax: v.millis("group.max.session.timeout.ms"),
-		GroupMaxSize:     int(v.number("group.max.size")),
-		OffsetsRetention: time.Duration(v.number("offsets.retention.minutes")) * time.Minute, OffsetsCheck: v.millis("offsets.retention.check.interval.ms"),
-		OffsetMetadataBytes: int(v.number("offset.metadata.max.bytes")),
-		Topics:              topicsView{b.images}, NewID: newMemberUUID,
-	}
+	groups := group.DefaultConfig()
+	groups.InitialRebalanceDelay = v.millis("group.initial.rebalance.delay.ms")
+	groups.SessionTimeoutMin, groups.SessionTimeoutMax = v.millis("group.min.session.timeout.ms"), v.millis("group.max.session.timeout.ms")
+	groups.GroupMaxSize = int(v.number("group.max.size"))
+	groups.OffsetsRetention = time.Duration(v.number("offsets.retention.minutes")) * time.Minute
+	groups.OffsetsCheck = v.millis("offsets.retention.check.interval.ms")
+	groups.OffsetMetadataBytes = int(v.number("offset.metadata.max.bytes"))
+	groups.Topics, groups.NewID = topicsView{b.images}, newMemberUUID
 	if err := groups.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errConfig, err)
 	}
