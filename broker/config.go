@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"cairn/broker/group"
 	"cairn/broker/topicconfig"
 	"cairn/engine"
 	"cairn/internal/ids"
@@ -66,6 +67,9 @@ type Config struct {
 	PeerTimeout         time.Duration
 	RequestTimeout      time.Duration
 	ControlledShutdown  bool
+
+	// Groups is how consumer groups behave; what it needs of the broker is not set.
+	Groups group.Config
 
 	LagTimeMax     time.Duration // replica.lag.time.max.ms
 	ProducerExpiry time.Duration // producer.id.expiration.ms
@@ -185,6 +189,8 @@ func NewConfig(values map[string]string) (*Config, error) {
 		PeerTimeout:         v.millis("broker.peer.timeout.ms"),
 		RequestTimeout:      v.millis("request.timeout.ms"),
 		ControlledShutdown:  v.flag("controlled.shutdown.enable"),
+
+		Groups: v.groups(),
 
 		LagTimeMax:     v.millis("replica.lag.time.max.ms"),
 		ProducerExpiry: v.millis("producer.id.expiration.ms"),

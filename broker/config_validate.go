@@ -16,7 +16,7 @@ import (
 // Validate checks what single values do not show, and joins all errors.
 func (c *Config) Validate() error {
 	v := valueReader{c.values}
-	errs := []error{c.validateRoles(v), c.validateDataDir(v), c.validateTimes()}
+	errs := []error{c.validateRoles(v), c.validateDataDir(v), c.validateTimes(), c.checkGroups()}
 	if c.MetricsListener != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsListener); err != nil {
 			errs = append(errs, fmt.Errorf("%w: metrics.listener=%s: want host:port", errConfig, c.MetricsListener))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"time"
 
 	"cairn/broker/controller"
 	"cairn/broker/coordinator"
@@ -18,14 +17,9 @@ import (
 // startCoordinators makes the coordinators of this broker. They serve once its partitions of their topics lead.
 func (b *Broker) startCoordinators() error {
 	v := valueReader{b.cfg.values}
-	groups := group.DefaultConfig()
-	groups.InitialRebalanceDelay = v.millis("group.initial.rebalance.delay.ms")
-	groups.SessionTimeoutMin, groups.SessionTimeoutMax = v.millis("group.min.session.timeout.ms"), v.millis("group.max.session.timeout.ms")
-	groups.GroupMaxSize = int(v.number("group.max.size"))
-	groups.OffsetsRetention = time.Duration(v.number("offsets.retention.minutes")) * time.Minute
-	groups.OffsetsCheck = v.millis("offsets.retention.check.interval.ms")
-	groups.OffsetMetadataBytes = int(v.number("offset.metadata.max.bytes"))
+	groups := b.cfg.Groups
 	groups.Topics, groups.NewID = topicsView{b.images}, newMemberUUID
+	groups.GroupConfig = func(string) map[string]string { return nil }
 	if err := groups.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errConfig, err)
 	}

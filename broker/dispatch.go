@@ -36,6 +36,18 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.DescribeTopicPartitions: handleDescribeTopicPartitions,
 		kmsg.UpdateFeatures:          handleForward,
 
+		kmsg.OffsetCommit:    handleOffsetCommit,
+		kmsg.OffsetFetch:     handleOffsetFetch,
+		kmsg.OffsetDelete:    handleOffsetDelete,
+		kmsg.TxnOffsetCommit: handleTxnOffsetCommit,
+		kmsg.JoinGroup:       handleJoinGroup,
+		kmsg.SyncGroup:       handleSyncGroup,
+		kmsg.Heartbeat:       handleHeartbeat,
+		kmsg.LeaveGroup:      handleLeaveGroup,
+		kmsg.DescribeGroups:  handleDescribeGroups,
+		kmsg.ListGroups:      handleListGroups,
+		kmsg.DeleteGroups:    handleDeleteGroups,
+
 		kmsg.ElectLeaders:               handleElectLeaders,
 		kmsg.AlterPartitionAssignments:  handleForward,
 		kmsg.ListPartitionReassignments: handleForward,

@@ -80,6 +80,52 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, min: 8, max: 32767, size: 1},
 		{op: opTags, max: 32767},
 	}}, // Metadata
+	8: {8, []layout{
+		{op: opString, max: 32767},
+		{op: opFixed, min: 1, max: 32767, size: 4},
+		{op: opString, min: 1, max: 32767},
+		{op: opNullableString, min: 7, max: 32767},
+		{op: opFixed, min: 2, max: 4, size: 8},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.OffsetCommitRequestTopic](), fields: []layout{
+			{op: opString, max: 9},
+			{op: opFixed, min: 10, max: 32767, size: 16},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.OffsetCommitRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 12},
+				{op: opFixed, min: 1, max: 1, size: 8},
+				{op: opFixed, min: 6, max: 32767, size: 4},
+				{op: opNullableString, max: 32767},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // OffsetCommit
+	9: {6, []layout{
+		{op: opString, max: 7},
+		{op: opArray, max: 7, size: sizeOf[kmsg.OffsetFetchRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opArray, min: 8, max: 32767, size: sizeOf[kmsg.OffsetFetchRequestGroup](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opNullableString, min: 9, max: 32767},
+			{op: opFixed, min: 9, max: 32767, size: 4},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.OffsetFetchRequestGroupTopic](), fields: []layout{
+				{op: opString, min: 8, max: 9},
+				{op: opFixed, min: 10, max: 32767, size: 16},
+				{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+					{op: opFixed, max: 32767, size: 4},
+				}},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opFixed, min: 7, max: 32767, size: 1},
+		{op: opTags, max: 32767},
+	}}, // OffsetFetch
 	10: {3, []layout{
 		{op: opString, max: 3},
 		{op: opFixed, min: 1, max: 32767, size: 1},
@@ -88,6 +134,69 @@ var requestLayouts = map[int16]requestLayout{
 		}},
 		{op: opTags, max: 32767},
 	}}, // FindCoordinator
+	11: {6, []layout{
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opFixed, min: 1, max: 32767, size: 4},
+		{op: opString, max: 32767},
+		{op: opNullableString, min: 5, max: 32767},
+		{op: opString, max: 32767},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.JoinGroupRequestProtocol](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opBytes, max: 32767},
+			{op: opTags, max: 32767},
+		}},
+		{op: opNullableString, min: 8, max: 32767},
+		{op: opTags, max: 32767},
+	}}, // JoinGroup
+	12: {4, []layout{
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opString, max: 32767},
+		{op: opNullableString, min: 3, max: 32767},
+		{op: opTags, max: 32767},
+	}}, // Heartbeat
+	13: {4, []layout{
+		{op: opString, max: 32767},
+		{op: opString, max: 2},
+		{op: opArray, min: 3, max: 32767, size: sizeOf[kmsg.LeaveGroupRequestMember](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opNullableString, max: 32767},
+			{op: opNullableString, min: 5, max: 32767},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // LeaveGroup
+	14: {4, []layout{
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opString, max: 32767},
+		{op: opNullableString, min: 3, max: 32767},
+		{op: opNullableString, min: 5, max: 32767},
+		{op: opNullableString, min: 5, max: 32767},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.SyncGroupRequestGroupAssignment](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opBytes, max: 32767},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // SyncGroup
+	15: {5, []layout{
+		{op: opArray, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opFixed, min: 3, max: 32767, size: 1},
+		{op: opTags, max: 32767},
+	}}, // DescribeGroups
+	16: {3, []layout{
+		{op: opArray, min: 4, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opArray, min: 5, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // ListGroups
 	18: {3, []layout{
 		{op: opString, min: 3, max: 32767},
 		{op: opString, min: 3, max: 32767},
@@ -184,6 +293,26 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 11},
 		{op: opTags, max: 32767},
 	}}, // EndTxn
+	28: {3, []layout{
+		{op: opString, max: 32767},
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 10},
+		{op: opFixed, min: 3, max: 32767, size: 4},
+		{op: opString, min: 3, max: 32767},
+		{op: opNullableString, min: 3, max: 32767},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.TxnOffsetCommitRequestTopic](), fields: []layout{
+			{op: opString, max: 5},
+			{op: opFixed, min: 6, max: 32767, size: 16},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.TxnOffsetCommitRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 12},
+				{op: opFixed, min: 2, max: 32767, size: 4},
+				{op: opNullableString, max: 32767},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // TxnOffsetCommit
 	32: {4, []layout{
 		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeConfigsRequestResource](), fields: []layout{
 			{op: opFixed, max: 32767, size: 1},
@@ -236,6 +365,12 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 5},
 		{op: opTags, max: 32767},
 	}}, // CreatePartitions
+	42: {2, []layout{
+		{op: opArray, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // DeleteGroups
 	43: {2, []layout{
 		{op: opFixed, min: 1, max: 32767, size: 1},
 		{op: opArray, max: 32767, size: sizeOf[kmsg.ElectLeadersRequestTopic](), fields: []layout{
@@ -290,6 +425,15 @@ var requestLayouts = map[int16]requestLayout{
 		}},
 		{op: opTags, max: 32767},
 	}}, // ListPartitionReassignments
+	47: {32767, []layout{
+		{op: opString, max: 32767},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.OffsetDeleteRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.OffsetDeleteRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+		}},
+	}}, // OffsetDelete
 	55: {0, []layout{
 		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeQuorumRequestTopic](), fields: []layout{
 			{op: opString, max: 32767},

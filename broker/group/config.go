@@ -52,21 +52,27 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate tells all that is wrong.
-func (c Config) Validate() error {
+// Check tells all that is wrong with the settings.
+func (c Config) Check() []error {
 	var errs []error
 	if c.SessionTimeoutMin > c.SessionTimeoutMax {
-		errs = append(errs, fmt.Errorf("group.min.session.timeout.ms %d is above group.max.session.timeout.ms %d",
+		errs = append(errs, fmt.Errorf("group.min.session.timeout.ms=%d is above group.max.session.timeout.ms=%d",
 			c.SessionTimeoutMin.Milliseconds(), c.SessionTimeoutMax.Milliseconds()))
 	}
-	for name, positive := range map[string]bool{
-		"group.max.size": c.GroupMaxSize > 0, "offsets.retention.minutes": c.OffsetsRetention > 0,
-		"offsets.retention.check.interval.ms": c.OffsetsCheck > 0, "group.initial.rebalance.delay.ms": c.InitialRebalanceDelay >= 0,
-		"offset.metadata.max.bytes": c.OffsetMetadataBytes >= 0,
-	} {
-		if !positive {
-			errs = append(errs, fmt.Errorf("%s is too small", name))
-		}
+	if c.InitialRebalanceDelay < 0 {
+		errs = append(errs, fmt.Errorf("group.initial.rebalance.delay.ms=%d: must be at least 0", c.InitialRebalanceDelay.Milliseconds()))
+	}
+	if c.OffsetMetadataBytes < 0 {
+		errs = append(errs, fmt.Errorf("offset.metadata.max.bytes=%d: must be at least 0", c.OffsetMetadataBytes))
+	}
+	return errs
+}
+
+// Validate tells all that is wrong, joined.
+func (c Config) Validate() error {
+	errs := c.Check()
+	if c.GroupMaxSize <= 0 || c.OffsetsRetention <= 0 || c.OffsetsCheck <= 0 {
+		errs = append(errs, errors.New("the group coordinator needs a size, a retention and a check interval"))
 	}
 	if c.Topics == nil || c.NewID == nil {
 		errs = append(errs, errors.New("the group coordinator needs topics and ids"))

@@ -43,7 +43,7 @@ func main() {
 			continue // parsed by hand
 		}
 		name := strings.TrimPrefix(fmt.Sprintf("%T", kmsg.RequestForKey(api.Key)), "*kmsg.")
-		g := generator{name: name}
+		g := generator{name: name, flexibleFrom: anyVersion} // unless its decoder says otherwise
 		fields := g.block(decoders[name].Body.List)
 		fmt.Fprintf(&b, "%d: {%d, %s}, // %s\n", api.Key, g.flexibleFrom, literal(fields), api.Name)
 	}

@@ -158,7 +158,7 @@ func versions(e ast.Expr) (lo, hi int) {
 	return -1, -1
 }
 
-// array recognises a block that has `l = readArrayLen(...)`, the make of the slice, and a loop over the elements.
+// array recognises a block that has `l = readArrayLen(...)`, or b.ArrayLen(), the make of the slice, and a loop over the elements.
 func (g *generator) array(stmts []ast.Stmt) (field, bool) {
 	var elem field
 	found := false
@@ -166,8 +166,11 @@ func (g *generator) array(stmts []ast.Stmt) (field, bool) {
 		switch s := s.(type) {
 		case *ast.AssignStmt:
 			if call, ok := s.Rhs[0].(*ast.CallExpr); ok {
-				if f, ok := call.Fun.(*ast.Ident); ok && f.Name == "readArrayLen" {
-					found = true
+				switch f := call.Fun.(type) {
+				case *ast.Ident:
+					found = found || f.Name == "readArrayLen"
+				case *ast.SelectorExpr: // of a request that has no flexible version
+					found = found || f.Sel.Name == "ArrayLen"
 				}
 			}
 		case *ast.IfStmt:
