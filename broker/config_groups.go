@@ -18,6 +18,7 @@ func (v valueReader) groups() group.Config {
 	c.OffsetsRetention = time.Duration(v.number("offsets.retention.minutes")) * time.Minute
 	c.OffsetsCheck = v.millis("offsets.retention.check.interval.ms")
 	c.OffsetMetadataBytes = int(v.number("offset.metadata.max.bytes"))
+	c.Consumer = v.consumerGroups()
 	return c
 }
 

@@ -18,8 +18,7 @@ import (
 func (b *Broker) startCoordinators() error {
 	v := valueReader{b.cfg.values}
 	groups := b.cfg.Groups
-	groups.Topics, groups.NewID = topicsView{b.images}, newMemberUUID
-	groups.GroupConfig = func(string) map[string]string { return nil }
+	groups.Topics, groups.NewID, groups.GroupConfig = topicsView{b.images}, newMemberUUID, b.groupConfigs
 	if err := groups.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", errConfig, err)
 	}

@@ -68,6 +68,11 @@ func (d configDescriber) resource(res kmsg.DescribeConfigsRequestResource) ([]km
 			return nil, newItemError(kerr.InvalidRequest, "This is broker %d: it does not know the configuration of %q.", d.b.nodeID, res.ResourceName)
 		}
 		return d.broker(), nil
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if res.ResourceName == "" {
+			return nil, newItemError(kerr.InvalidRequest, "Groups have no default configs: name the group.")
+		}
+		return d.group(res.ResourceName), nil
 	default:
 		return nil, newItemError(kerr.InvalidRequest, "Resources of type %d have no configuration here.", res.ResourceType)
 	}
@@ -126,6 +131,30 @@ func (d configDescriber) broker() []kmsg.DescribeConfigsResponseResourceConfig {
 	configs := make([]kmsg.DescribeConfigsResponseResourceConfig, 0, len(propertyTable))
 	for _, p := range propertyTable {
 		configs = append(configs, d.property(p, own, cluster, d.b.cfg.values))
+	}
+	return configs
+}
+
+// group describes the dynamic configs of a group, which need not exist.
+func (d configDescriber) group(id string) []kmsg.DescribeConfigsResponseResourceConfig {
+	own := d.img.GroupConfigs(id)
+	var configs []kmsg.DescribeConfigsResponseResourceConfig
+	for _, def := range (valueReader{d.b.cfg.values}).consumerGroups().GroupConfigs() {
+		c := kmsg.NewDescribeConfigsResponseResourceConfig()
+		c.Name, c.ConfigType, c.Source = def.Name, kmsg.ConfigType(typeInt), kmsg.ConfigSourceDefaultConfig
+		fallback := strconv.FormatInt(def.Default.Milliseconds(), 10)
+		c.Value = &fallback
+		if d.req.IncludeSynonyms {
+			c.ConfigSynonyms = append(c.ConfigSynonyms, synonym(def.Name, &fallback, c.Source))
+		}
+		if v, ok := own[def.Name]; ok {
+			c.Value, c.Source = &v, kmsg.ConfigSourceGroupConfig
+			if d.req.IncludeSynonyms {
+				c.ConfigSynonyms = slices.Insert(c.ConfigSynonyms, 0, synonym(def.Name, &v, c.Source))
+			}
+		}
+		c.IsDefault = c.Source == kmsg.ConfigSourceDefaultConfig
+		configs = append(configs, c)
 	}
 	return configs
 }

@@ -34,6 +34,8 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.IncrementalAlterConfigs: handleForward,
 		kmsg.DescribeCluster:         handleDescribeCluster,
 		kmsg.DescribeTopicPartitions: handleDescribeTopicPartitions,
+		kmsg.ConsumerGroupHeartbeat:  handleConsumerGroupHeartbeat,
+		kmsg.ConsumerGroupDescribe:   handleConsumerGroupDescribe,
 		kmsg.UpdateFeatures:          handleForward,
 
 		kmsg.OffsetCommit:    handleOffsetCommit,

@@ -157,6 +157,7 @@ func (n *Node) startQuorum() error {
 		SessionTimeout: n.cfg.SessionTimeout, ConnectionGrace: n.cfg.ConnectionGrace,
 		NumPartitions: n.cfg.NumPartitions, ReplicationFactor: n.cfg.DefaultReplicationFactor,
 		DeleteTopicsDisabled: !n.cfg.DeleteTopics, Static: n.cfg.topicLayer(),
+		ValidateGroupConfigs: valueReader{n.cfg.values}.consumerGroups().ValidateGroup,
 		ValidateBrokerConfig: validateDynamic, AskEnds: n.askEnds, RebalanceInterval: n.cfg.RebalanceInterval, Logger: n.log.Named("controller"),
 	}, n.images)
 	if err != nil {

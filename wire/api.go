@@ -139,6 +139,8 @@ func kafkaAPIs() []API {
 		{kmsg.BrokerRegistration, 0, 4, internal},
 		{kmsg.BrokerHeartbeat, 0, 2, internal},
 		{kmsg.AllocateProducerIDs, 0, 0, internal},
+		{kmsg.ConsumerGroupHeartbeat, 0, 1, 0},
+		{kmsg.ConsumerGroupDescribe, 0, 1, 0},
 		{kmsg.DescribeTopicPartitions, 0, 0, 0},
 	}
 	apis := make([]API, 0, len(rows))

@@ -544,6 +544,34 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 12},
 		{op: opTags, max: 32767},
 	}}, // AllocateProducerIDs
+	68: {0, []layout{
+		{op: opString, max: 32767},
+		{op: opString, max: 32767},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opNullableString, max: 32767},
+		{op: opNullableString, max: 32767},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opArray, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opNullableString, min: 1, max: 32767},
+		{op: opNullableString, max: 32767},
+		{op: opArray, max: 32767, size: sizeOf[kmsg.ConsumerGroupHeartbeatRequestTopic](), fields: []layout{
+			{op: opFixed, max: 32767, size: 16},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // ConsumerGroupHeartbeat
+	69: {0, []layout{
+		{op: opArray, max: 32767, size: sizeOf[string](), fields: []layout{
+			{op: opString, max: 32767},
+		}},
+		{op: opFixed, max: 32767, size: 1},
+		{op: opTags, max: 32767},
+	}}, // ConsumerGroupDescribe
 	75: {0, []layout{
 		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeTopicPartitionsRequestTopic](), fields: []layout{
 			{op: opString, max: 32767},

@@ -58,6 +58,8 @@ type Config struct {
 	// ValidateBrokerConfig checks a dynamic broker config; nil: topicconfig.ValidateServer, so only the defaults of topic
 	// configs can be changed.
 	ValidateBrokerConfig func(name, value string) error
+	// ValidateGroupConfigs checks the dynamic configs of a consumer group; nil: groups have none.
+	ValidateGroupConfigs func(configs map[string]string) error
 
 	// Seed of the random start of replica placement; 0: random.
 	Seed   uint64
@@ -100,6 +102,14 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ReplicationFactor, 1)
 	if c.ValidateBrokerConfig == nil {
 		c.ValidateBrokerConfig = topicconfig.ValidateServer
+	}
+	if c.ValidateGroupConfigs == nil {
+		c.ValidateGroupConfigs = func(configs map[string]string) error {
+			if len(configs) > 0 {
+				return errors.New("groups have no configs here")
+			}
+			return nil
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

@@ -12,6 +12,9 @@ import (
 // producer epoch grows with each transaction.
 const TransactionVersion = "transaction.version"
 
+// GroupVersion is Kafka's feature of consumer groups: from level 1 on there is the consumer protocol (KIP-848).
+const GroupVersion = "group.version"
+
 // Feature is a feature with the levels that this program knows.
 type Feature struct {
 	Name     string
@@ -23,6 +26,7 @@ type Feature struct {
 // Features lists the features whose level an operator chooses, by name. The caller owns the slice.
 func Features() []Feature {
 	return []Feature{
+		{GroupVersion, 0, 1, 1},
 		{TransactionVersion, 0, 2, 2},
 	}
 }

@@ -124,6 +124,8 @@ func (c *Controller) checkChange(img *Image, ch *ResourceChange) ItemResult {
 		return checkTopicChange(img, ch)
 	case BrokerResource:
 		return c.checkBrokerChange(img, ch)
+	case GroupResource:
+		return c.checkGroupChange(img, ch)
 	default:
 		return refuseItem(kerr.InvalidRequest, "Resource type %d cannot be altered here.", ch.Type)
 	}
@@ -199,6 +201,23 @@ func (c *Controller) checkBrokerChange(img *Image, ch *ResourceChange) ItemResul
 				return refuseItem(kerr.InvalidConfig, "%v", err)
 			}
 		}
+	}
+	return ItemResult{}
+}
+
+// checkGroupChange checks the configs of a group, which need not exist.
+func (c *Controller) checkGroupChange(img *Image, ch *ResourceChange) ItemResult {
+	if ch.Name == "" {
+		return refuseItem(kerr.InvalidRequest, "Groups have no default configs: name the group.")
+	}
+	for i := range ch.Ops {
+		if bad := completeOp(&ch.Ops[i], topicconfig.Def{}); bad.Code != 0 { // none of them is a list
+			return bad
+		}
+	}
+	next, _ := nextConfigs(img.GroupConfigs(ch.Name), *ch)
+	if err := c.cfg.ValidateGroupConfigs(next); err != nil {
+		return refuseItem(kerr.InvalidConfig, "%v", err)
 	}
 	return ItemResult{}
 }

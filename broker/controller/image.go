@@ -186,6 +186,7 @@ type ResourceType int8
 const (
 	TopicResource  ResourceType = 2
 	BrokerResource ResourceType = 4
+	GroupResource  ResourceType = 32
 )
 
 // Resource is what a dynamic config belongs to. A broker's name is its node id in decimal; the empty name stands for
@@ -264,6 +265,11 @@ func (img *Image) BrokerConfigs(node ids.NodeID) map[string]string {
 // ClusterConfigs returns the dynamic defaults of all brokers. Read-only.
 func (img *Image) ClusterConfigs() map[string]string {
 	return img.Configs[Resource{Type: BrokerResource}]
+}
+
+// GroupConfigs are the dynamic configs of a consumer group, which need not exist. The map is read only.
+func (img *Image) GroupConfigs(group string) map[string]string {
+	return img.Configs[Resource{GroupResource, group}]
 }
 
 // BrokerList returns the brokers ordered by id. The caller owns the slice.

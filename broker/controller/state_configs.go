@@ -23,7 +23,7 @@ func (e *edit) alterConfigs(c ResourceChange) ItemResult {
 		if e.img.Topics[c.Name] == nil {
 			return refuseItem(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", c.Name)
 		}
-	case BrokerResource:
+	case BrokerResource, GroupResource:
 	default:
 		return refuseItem(kerr.InvalidRequest, "resource type %d has no configs", c.Type)
 	}

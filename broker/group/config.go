@@ -65,6 +65,9 @@ func (c Config) Check() []error {
 	if c.OffsetMetadataBytes < 0 {
 		errs = append(errs, fmt.Errorf("offset.metadata.max.bytes=%d: must be at least 0", c.OffsetMetadataBytes))
 	}
+	if err := c.Consumer.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	return errs
 }
 
@@ -77,5 +80,5 @@ func (c Config) Validate() error {
 	if c.Topics == nil || c.NewID == nil {
 		errs = append(errs, errors.New("the group coordinator needs topics and ids"))
 	}
-	return errors.Join(append(errs, c.Consumer.Validate())...)
+	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,29 +119,77 @@ func (c ConsumerConfig) Validate() error {
 // offers says whether members may ask for the assignor.
 func (c ConsumerConfig) offers(name string) bool { return slices.Contains(c.Assignors, name) }
 
-// forGroup is a group's own value of a dynamic config within the broker's bounds, or the broker's value.
-func (m *Machine) forGroup(group, name string, otherwise, low, high time.Duration) time.Duration {
-	if m.cfg.GroupConfig == nil {
-		return otherwise
+// GroupConfig is a dynamic config that single groups may have, in milliseconds.
+type GroupConfig struct {
+	Name     string
+	Default  time.Duration // the broker's
+	Min, Max time.Duration
+}
+
+// GroupConfigs lists the dynamic configs of groups, by name.
+func (c ConsumerConfig) GroupConfigs() []GroupConfig {
+	return []GroupConfig{
+		{ConsumerAssignmentIntervalConfig, c.AssignmentInterval, c.AssignmentIntervalMin, c.AssignmentIntervalMax},
+		{ConsumerHeartbeatIntervalConfig, c.HeartbeatInterval, c.HeartbeatIntervalMin, c.HeartbeatIntervalMax},
+		{ConsumerSessionTimeoutConfig, c.SessionTimeout, c.SessionTimeoutMin, c.SessionTimeoutMax},
 	}
-	ms, err := strconv.ParseInt(m.cfg.GroupConfig(group)[name], 10, 32)
-	if err != nil {
-		return otherwise
+}
+
+// ValidateGroup checks all dynamic configs of a group together.
+func (c ConsumerConfig) ValidateGroup(configs map[string]string) error {
+	known := c.GroupConfigs()
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		i := slices.IndexFunc(known, func(d GroupConfig) bool { return d.Name == name })
+		if i < 0 {
+			return fmt.Errorf("unknown group config name: %s", name)
+		}
+		d := known[i]
+		ms, err := strconv.ParseInt(configs[name], 10, 32)
+		if err != nil {
+			return fmt.Errorf("%s %q: want milliseconds", name, configs[name])
+		}
+		if v := time.Duration(ms) * time.Millisecond; v < d.Min || v > d.Max {
+			return fmt.Errorf("%s %d is not between %d and %d, which the broker's group.%s allow", name, ms, d.Min.Milliseconds(), d.Max.Milliseconds(),
+				strings.Replace(name, "consumer.", "consumer.{min,max}.", 1))
+		}
 	}
-	return min(max(time.Duration(ms)*time.Millisecond, low), high)
+	if c.groupValue(configs, ConsumerHeartbeatIntervalConfig) >= c.groupValue(configs, ConsumerSessionTimeoutConfig) {
+		return fmt.Errorf("%s must be below %s", ConsumerHeartbeatIntervalConfig, ConsumerSessionTimeoutConfig)
+	}
+	return nil
+}
+
+// groupValue is a group's own value of a dynamic config within the broker's bounds, or the broker's value.
+func (c ConsumerConfig) groupValue(configs map[string]string, name string) time.Duration {
+	for _, d := range c.GroupConfigs() {
+		if d.Name != name {
+			continue
+		}
+		ms, err := strconv.ParseInt(configs[name], 10, 32)
+		if err != nil {
+			return d.Default
+		}
+		return min(max(time.Duration(ms)*time.Millisecond, d.Min), d.Max)
+	}
+	panic("BUG: no group config " + name)
+}
+
+func (m *Machine) groupValue(group, name string) time.Duration {
+	var configs map[string]string
+	if m.cfg.GroupConfig != nil {
+		configs = m.cfg.GroupConfig(group)
+	}
+	return m.cfg.Consumer.groupValue(configs, name)
 }
 
 func (m *Machine) consumerSessionTimeout(group string) time.Duration {
-	c := m.cfg.Consumer
-	return m.forGroup(group, ConsumerSessionTimeoutConfig, c.SessionTimeout, c.SessionTimeoutMin, c.SessionTimeoutMax)
+	return m.groupValue(group, ConsumerSessionTimeoutConfig)
 }
 
 func (m *Machine) consumerHeartbeatInterval(group string) time.Duration {
-	c := m.cfg.Consumer
-	return m.forGroup(group, ConsumerHeartbeatIntervalConfig, c.HeartbeatInterval, c.HeartbeatIntervalMin, c.HeartbeatIntervalMax)
+	return m.groupValue(group, ConsumerHeartbeatIntervalConfig)
 }
 
 func (m *Machine) consumerAssignmentInterval(group string) time.Duration {
-	c := m.cfg.Consumer
-	return m.forGroup(group, ConsumerAssignmentIntervalConfig, c.AssignmentInterval, c.AssignmentIntervalMin, c.AssignmentIntervalMax)
+	return m.groupValue(group, ConsumerAssignmentIntervalConfig)
 }
