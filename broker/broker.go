@@ -38,12 +38,16 @@ type Broker struct {
 	purgatory     *purgatory
 	fetchSessions *fetchSessions
 	producerIDs   *producerIDs
+	markers       *markerWriter
 	fetchMaxBytes int32
 
 	// The coordinators, and all of them by the topics of their state.
 	groups        *coordinator.Coordinator[*group.Machine]
 	coordinations map[string]coordination
 	internal      internalTopics
+	// verifyTxn asks the coordinator of a transaction about partitions; one error for each, nil where the transaction may begin. It
+	// waits, until ctx ends at the latest. nil: there is no transaction coordinator.
+	verifyTxn func(ctx context.Context, v txnVerification) []error
 
 	metrics *metrics
 	memory  *memory

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -79,37 +78,16 @@ func (g partitionReign) Check() error {
 // Append implements coordinator.Reign.
 func (g partitionReign) Append(b []byte, done coordinator.Outcome) error {
 	h := batch.DecodeHeader(b)
-	return g.submit(submission{data: b, kind: engine.KindData, batch: producerBatch(&h), waiter: appendOutcome(done)})
+	return g.submit(submission{data: b, kind: engine.KindData, batch: producerBatch(&h), waiter: appendOutcome(done), own: true})
 }
 
 // AppendMarker implements coordinator.Reign.
 func (g partitionReign) AppendMarker(m coordinator.Marker, done coordinator.Outcome) error {
-	raw, err := encodeEndMarker(m, time.Now().UnixMilli())
-	if err != nil {
-		return err
+	own := marker{
+		producerID: m.ProducerID, producerEpoch: m.ProducerEpoch, commit: m.Commit,
+		coordinatorEpoch: m.CoordinatorEpoch, version: m.TransactionVersion,
 	}
-	return g.Append(raw, done)
-}
-
-// encodeEndMarker makes the control batch of a marker: Kafka's EndTransactionMarker.
-func encodeEndMarker(m coordinator.Marker, nowMs int64) ([]byte, error) {
-	cfg := batch.NewBuilderConfig(batch.CodecNone, nowMs)
-	cfg.ProducerID, cfg.ProducerEpoch, cfg.Transactional, cfg.Control = m.ProducerID, m.ProducerEpoch, true, true
-	b, err := batch.NewBuilder(cfg)
-	if err != nil {
-		return nil, err
-	}
-	defer b.Abort()
-	kind := uint16(0) // abort
-	if m.Commit {
-		kind = 1
-	}
-	key := binary.BigEndian.AppendUint16([]byte{0, 0}, kind)                         // version, type
-	value := binary.BigEndian.AppendUint32([]byte{0, 0}, uint32(m.CoordinatorEpoch)) // version, epoch
-	if err := b.AppendKV(nowMs, key, value); err != nil {
-		return nil, err
-	}
-	return b.Build()
+	return g.submit(own.submission(own.batch(time.Now()), appendOutcome(done), 0))
 }
 
 func (g partitionReign) submit(sub submission) error {

@@ -37,6 +37,8 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.ConsumerGroupHeartbeat:  handleConsumerGroupHeartbeat,
 		kmsg.ConsumerGroupDescribe:   handleConsumerGroupDescribe,
 		kmsg.UpdateFeatures:          handleForward,
+		kmsg.WriteTxnMarkers:         handleWriteTxnMarkers,
+		kmsg.DescribeProducers:       handleDescribeProducers,
 
 		kmsg.OffsetCommit:    handleOffsetCommit,
 		kmsg.OffsetFetch:     handleOffsetFetch,

@@ -79,6 +79,8 @@ var brokerErrors = []errorRow{
 	{errProducerIDInput, kerr.InvalidRequest},
 	{errNoTransactions, kerr.CoordinatorNotAvailable},
 	{errProducerIDsPending, kerr.CoordinatorLoadInProgress},
+	{errProducerIDMapping, kerr.InvalidProducerIDMapping},
+	{errNoTxnCoordinator, kerr.CoordinatorNotAvailable},
 }
 
 // coordinatorErrors come from coordinators. They wrap what the partition said, which is about the partition and not for the
@@ -102,6 +104,7 @@ var batchErrors = []errorRow{
 	{producer.ErrOutOfOrderSequence, kerr.OutOfOrderSequenceNumber},
 	{producer.ErrInvalidProducerEpoch, kerr.InvalidProducerEpoch},
 	{producer.ErrInvalidTxnState, kerr.InvalidTxnState},
+	{producer.ErrCoordinatorFenced, kerr.TransactionCoordinatorFenced},
 }
 
 // replicationErrors come from a partition's Raft group and its host.

@@ -25,6 +25,7 @@ type fetchPart struct {
 	watch
 	partition *partition // nil: not served here
 	reign     *reign
+	awaits    *watchList // of the partition: for the high watermark or the last stable offset
 	answer    wire.FetchPartition
 	bytes     int
 }
@@ -115,7 +116,7 @@ func (op *fetchOp) park() bool {
 		if part.partition == nil {
 			continue
 		}
-		if part.partition.watches.add(&part.watch, part.reign) != watchParked {
+		if part.awaits.add(&part.watch, part.reign) != watchParked {
 			op.mu.Lock()
 			op.again = true
 			op.mu.Unlock()
@@ -128,7 +129,7 @@ func (op *fetchOp) park() bool {
 func (op *fetchOp) unwatch() {
 	for i := range op.parts {
 		if part := &op.parts[i]; part.partition != nil {
-			part.partition.watches.remove(&part.watch)
+			part.awaits.remove(&part.watch)
 		}
 	}
 }

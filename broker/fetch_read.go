@@ -58,8 +58,9 @@ func (f *fetchReader) readPartition(part *fetchPart) error {
 	log, hw, a := p.log(), p.highWatermark(), &part.answer
 	a.HighWatermark, a.LastStableOffset, a.LogStartOffset = int64(hw), int64(min(hw, p.lastStableOffset())), int64(log.Start())
 	limit := hw
+	part.awaits = p.watches
 	if f.op.req.IsolationLevel == isolationReadCommitted {
-		limit = ids.Offset(a.LastStableOffset)
+		limit, part.awaits = ids.Offset(a.LastStableOffset), &p.stable
 		a.AbortedTransactions = []wire.AbortedTransaction{}
 	}
 	part.threshold = max(limit, part.offset) + 1
@@ -123,10 +124,24 @@ func (f *fetchReader) readRecords(log *engine.Log, part *fetchPart, limit ids.Of
 	if err != nil {
 		return err
 	}
+	if f.op.req.IsolationLevel == isolationReadCommitted && recs.Bytes > 0 {
+		if err := part.tellAborted(log, recs.Next); err != nil {
+			return err
+		}
+	}
 	part.answer.Records, part.bytes = recs.Parts, recs.Bytes
 	f.total += recs.Bytes
 	f.left -= recs.Bytes
 	return nil
+}
+
+// tellAborted lists the aborted transactions that have records in what was read, [offset, next).
+func (part *fetchPart) tellAborted(log *engine.Log, next ids.Offset) error {
+	aborted, err := log.AbortedTransactions(part.offset, next)
+	for _, t := range aborted {
+		part.answer.AbortedTransactions = append(part.answer.AbortedTransactions, wire.AbortedTransaction{ProducerID: t.ProducerID, FirstOffset: int64(t.First)})
+	}
+	return err
 }
 
 // leading returns the reign under which a client that knows leader epoch known (NoEpoch: says nothing) is served.

@@ -208,8 +208,9 @@ func (n *Node) startBroker() error {
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
 		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax, Coordinations: b.coordinations,
 		ProducerExpiry: n.cfg.ProducerExpiry, ProducerCheck: n.cfg.ProducerCheck, Dial: n.dialNode, Fail: n.fail,
-		Log: n.log,
+		Waiting: b.purgatory, Log: n.log,
 	})
+	b.markers = newMarkerWriter(b.replicas.lookup, n.cfg.RequestTimeout)
 	return nil
 }
 

@@ -137,6 +137,9 @@ func (n *Node) stopServing(ctx context.Context) {
 	}
 	if b.producerIDs != nil {
 		b.producerIDs.close()
+		if b.markers != nil {
+			b.markers.close()
+		}
 	}
 	if n.server != nil {
 		n.server.drain(ctx)

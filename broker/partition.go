@@ -40,6 +40,7 @@ type partition struct {
 	seq      *sequencer
 	watches  *watchList   // goes on in the next generation if this broker is its seed
 	coord    coordination // who is told of what happens here; nil: nobody, it is no internal topic
+	stable   watchList    // what waits for the last stable offset
 	hw       atomic.Int64
 	// lossesDue: something may be in quarantine here that the controller does not know of.
 	lossesDue atomic.Bool
@@ -142,8 +143,8 @@ func (p *partition) fields() []zap.Field {
 // highWatermark is the offset below which consumers read. On a leader it never goes back.
 func (p *partition) highWatermark() ids.Offset { return ids.Offset(p.hw.Load()) }
 
-// lastStableOffset is where read_committed consumers stop: without transactions that is the high watermark.
-func (p *partition) lastStableOffset() ids.Offset { return p.highWatermark() }
+// lastStableOffset is where read_committed consumers stop: at the first transaction whose end they cannot see below the high watermark.
+func (p *partition) lastStableOffset() ids.Offset { return p.log().LastStable(p.highWatermark()) }
 
 func (p *partition) propose(ctx context.Context, data []byte) (ticket, error) {
 	t, err := p.core.Load().group.Propose(ctx, data)

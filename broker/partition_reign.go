@@ -167,8 +167,10 @@ func (p *partition) accept(r *reign, start ids.Offset) {
 	r.start = start
 	p.starting = nil
 	lost, reached := p.watches.open(p, r, p.highWatermark())
+	lostStable, _ := p.stable.open(p, r, p.lastStableOffset())
 	p.reign.Store(r)
 	p.mu.Unlock()
+	wakeAll(lostStable, wakeLost)
 	wakeAll(lost, wakeLost)
 	wakeAll(reached, wakeReached)
 	if p.coord != nil {
@@ -196,6 +198,7 @@ func (p *partition) finishReign(r *reign) {
 	r.cancel()
 	p.seq.end(r)
 	p.watches.close(r)
+	p.stable.close(r)
 	if p.coord != nil {
 		p.coord.Ended(p.index, partitionReign{p, r}, p.watches.holds())
 	}

@@ -54,6 +54,12 @@ type produceOp struct {
 	acks int16
 	alarm
 
+	// Of a transactional request, and the handler's alone: what its coordinator says of each slot, nil where nothing was asked; what to give
+	// back; and whether verification is switched off.
+	verdicts   []verdict
+	guarded    []guardedProducer
+	unverified bool
+
 	mu      sync.Mutex
 	slots   []produceSlot // guarded by mu, see produceSlot
 	pending int           // guarded by mu; unsettled slots, plus one while the handler is still submitting
@@ -79,7 +85,12 @@ func handleProduce(b *Broker, r *request) {
 	case !b.purgatory.enter(&op.alarm, op, deadline):
 		op.refuse(fmt.Errorf("%w: too many requests wait", errProposeTimeout))
 	default:
+		if err := op.verify(deadline); err != nil {
+			op.refuse(err)
+			return
+		}
 		op.submitAll(deadline)
+		op.endVerifications()
 	}
 }
 
@@ -154,6 +165,9 @@ func (op *produceOp) submit(topic *controller.Topic, slot int, raw []byte, deadl
 	if err := op.precheck(topic, raw); err != nil {
 		return err
 	}
+	if op.verdicts != nil && op.verdicts[slot].err != nil {
+		return op.verdicts[slot].err
+	}
 	p, err := op.b.replicas.lookupID(topic.ID, s.index)
 	if err != nil {
 		return err
@@ -193,9 +207,14 @@ func (op *produceOp) append(slot int, raw []byte, deadline time.Time) error {
 	}
 	ctx := &deadlineContext{Context: s.reign.ctx, deadline: deadline}
 	defer ctx.stop()
-	dup, isDup, err := s.partition.seq.submit(ctx, s.reign, submission{
-		data: res.Batch, kind: engine.KindData, waiter: op, slot: slot, batch: producerBatch(&res.Header),
-	})
+	sub := submission{data: res.Batch, kind: engine.KindData, waiter: op, slot: slot, batch: producerBatch(&res.Header), own: op.unverified}
+	if sub.batch.Transactional && op.req.Version >= produceAddsPartitions {
+		sub.batch.TransactionVersion = 2
+	}
+	if op.verdicts != nil {
+		sub.guard = op.verdicts[slot].guard
+	}
+	dup, isDup, err := s.partition.seq.submit(ctx, s.reign, sub)
 	if isDup {
 		op.appended(slot, dup.BaseOffset, dup.LastOffset+1, dup.Timestamp)
 	}

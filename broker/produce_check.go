@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"cairn/broker/controller"
-	"cairn/engine/producer"
 	"cairn/wire/batch"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -38,8 +37,6 @@ func (op *produceOp) precheck(topic *controller.Topic, raw []byte) error {
 		return fmt.Errorf("%w: zstd in a produce request of version %d", batch.ErrUnsupportedCompression, op.req.Version)
 	case op.acks != acksNone && op.acks != acksLeader && op.acks != acksAll:
 		return errRequiredAcks
-	case h.IsTransactional():
-		return fmt.Errorf("%w: transactions are not available", producer.ErrInvalidTxnState)
 	case topic.Internal && op.r.hdr.ClientID != adminClientID:
 		return errInternalTopic
 	}

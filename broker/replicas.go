@@ -57,7 +57,9 @@ type replicaManagerConfig struct {
 	Dial func(ctx context.Context, node ids.NodeID) (net.Conn, error)
 	// Fail ends the process: the store is damaged beyond what can be made anew for one partition.
 	Fail func(error)
-	Log  *zap.Logger
+	// Waiting has what waits for partitions of this broker; only appends of its own need it.
+	Waiting *purgatory
+	Log     *zap.Logger
 }
 
 // replicaManager keeps the partitions hosted here in line with the metadata image: it starts, stops and deletes

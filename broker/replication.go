@@ -155,6 +155,7 @@ func (p *partition) expose(c *core, hw ids.Offset) {
 	c.log.SetHighWatermark(hw)
 	c.group.ShowHighWatermark(hw)
 	p.watches.reach(hw)
+	p.stable.reach(c.log.LastStable(hw))
 	if p.coord != nil {
 		p.coord.Advanced(p.index)
 	}

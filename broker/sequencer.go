@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"cairn/engine"
@@ -41,6 +42,9 @@ type submission struct {
 	batch  producer.Batch // of KindData; ProducerID negative: nothing to check
 	waiter appendWaiter
 	slot   int
+	own    bool // this broker made it, so no transaction coordinator need be asked
+	// guard: the transaction's coordinator was asked; see beginVerification.
+	guard *verification
 }
 
 // proposal is a submission that was handed to Raft and whose fate is not known yet.
@@ -84,18 +88,22 @@ type sequencer struct {
 	turn    chan struct{} // capacity 1: full while somebody's turn is on
 
 	mu           sync.Mutex
-	reign        *reign                 // guarded by mu; nil: this replica does not lead
-	paused       bool                   // guarded by mu; nothing is let in until the next reign
-	term         ids.Term               // guarded by mu; of the latest reign: what follows counts in it
-	ordinal      uint64                 // guarded by mu; the last one given out
-	savedOrdinal uint64                 // guarded by mu; the last one that is saved and not void
-	inFlight     []*proposal            // guarded by mu
-	doomed       []*proposal            // guarded by mu; failed already, but Raft may still append them as void
-	speculative  map[int64]*speculation // guarded by mu; only producers with batches in flight
+	reign        *reign                  // guarded by mu; nil: this replica does not lead
+	paused       bool                    // guarded by mu; nothing is let in until the next reign
+	term         ids.Term                // guarded by mu; of the latest reign: what follows counts in it
+	ordinal      uint64                  // guarded by mu; the last one given out
+	savedOrdinal uint64                  // guarded by mu; the last one that is saved and not void
+	inFlight     []*proposal             // guarded by mu
+	doomed       []*proposal             // guarded by mu; failed already, but Raft may still append them as void
+	speculative  map[int64]*speculation  // guarded by mu; only producers with batches in flight
+	verifying    map[int64]*verification // guarded by mu; of requests under way
 }
 
 func newSequencer(propose proposeFunc, saved func(int64) (producer.Entry, bool)) *sequencer {
-	return &sequencer{propose: propose, saved: saved, turn: make(chan struct{}, 1), speculative: map[int64]*speculation{}}
+	return &sequencer{
+		propose: propose, saved: saved, turn: make(chan struct{}, 1),
+		speculative: map[int64]*speculation{}, verifying: map[int64]*verification{},
+	}
 }
 
 // begin starts the reign r. A second reign in the same term, as after a false fencing, goes on with the ordinals of
@@ -215,7 +223,7 @@ func (s *sequencer) admit(r *reign, sub submission) (p *proposal, h engine.Heade
 	}
 	p = &proposal{ordinal: s.ordinal + 1, batch: sub.batch, waiter: sub.waiter, slot: sub.slot}
 	if sub.batch.ProducerID >= 0 {
-		waits, dup, isDup, err := s.speculateLocked(p)
+		waits, dup, isDup, err := s.speculateLocked(p, &sub)
 		if waits || isDup || err != nil {
 			return nil, h, dup, isDup, err
 		}
@@ -225,9 +233,12 @@ func (s *sequencer) admit(r *reign, sub submission) (p *proposal, h engine.Heade
 	return p, engine.Header{Ordinal: p.ordinal, Term: r.term, LeaderEpoch: r.epoch, Kind: sub.kind}, dup, false, nil
 }
 
+// offsetInFlight stands for the first offset of a transaction whose first batch is in flight.
+const offsetInFlight = ids.Offset(math.MaxInt64)
+
 // speculateLocked checks p's batch against saved and speculative state and adds it to the latter. waits: the batch
 // repeats one in flight, whose fate it shares.
-func (s *sequencer) speculateLocked(p *proposal) (waits bool, dup producer.CachedBatch, isDup bool, err error) {
+func (s *sequencer) speculateLocked(p *proposal, sub *submission) (waits bool, dup producer.CachedBatch, isDup bool, err error) {
 	id := p.batch.ProducerID
 	saved, known := s.saved(id)
 	state := &saved
@@ -239,6 +250,9 @@ func (s *sequencer) speculateLocked(p *proposal) (waits bool, dup producer.Cache
 		state = nil
 	}
 	dup, isDup, err = producer.Check(state, p.batch)
+	if !isDup {
+		err = s.checkGuardLocked(state, sub, err)
+	}
 	switch {
 	case err != nil:
 		return false, dup, false, err
@@ -254,7 +268,13 @@ func (s *sequencer) speculateLocked(p *proposal) (waits bool, dup producer.Cache
 	} else {
 		p.before = spec.entry
 	}
+	if p.batch.Transactional || p.batch.Control {
+		delete(s.verifying, id) // it is open now, or ended meanwhile
+	}
 	spec.entry.Append(p.batch)
+	if p.batch.Transactional && !p.batch.Control && spec.entry.TxnFirstOffset == ids.NoOffset {
+		spec.entry.TxnFirstOffset = offsetInFlight
+	}
 	spec.inFlight++
 	return false, dup, false, nil
 }

@@ -80,7 +80,7 @@ func (g *fakeGroup) save(i int, void bool) {
 	} else if b := g.batches[i]; h.Kind == engine.KindData {
 		e.Next = e.Base + ids.Offset(b.Count)
 		b.BaseOffset, b.LastOffset = e.Base, e.Next-1
-		g.state.Append(b)
+		g.state.Append(b, 0)
 		g.next = e.Next
 	}
 	g.seq.onSaved([]engine.SavedEntry{e})
@@ -426,4 +426,114 @@ func TestSequencerProducerThatExpiresWhileWritingIsAskedToRetry(t *testing.T) {
 	if _, isDup, err := g.submit(&o, 2, dataBatch(1, 0, 0, 10)); isDup || !errors.Is(err, errNotLeader) {
 		t.Fatalf("%v %v", isDup, err)
 	}
+}
+
+func txnBatch(id int64, epoch int16, sequence, count int32) producer.Batch {
+	b := dataBatch(id, epoch, sequence, count)
+	b.Transactional = true
+	return b
+}
+
+// submitGuarded submits a transactional batch after its coordinator was asked.
+func (g *fakeGroup) submitGuarded(o *outcome, slot int, b producer.Batch, v *verification) error {
+	before := len(g.proposed)
+	_, _, err := g.seq.submit(g.reign.ctx, g.reign, submission{data: make([]byte, 61), kind: engine.KindData, batch: b, waiter: o, slot: slot, guard: v})
+	if len(g.proposed) > before {
+		g.batches = append(g.batches, b)
+	}
+	return err
+}
+
+func (g *fakeGroup) submitMarker(o *outcome, slot int, m marker) error {
+	before := len(g.proposed)
+	sub := m.submission(make([]byte, 61), o, slot)
+	_, _, err := g.seq.submit(g.reign.ctx, g.reign, sub)
+	if len(g.proposed) > before {
+		g.batches = append(g.batches, sub.batch)
+	}
+	return err
+}
+
+func wantErr(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) || (err == nil) != (want == nil) {
+		t.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func TestSequencerLetsATransactionBeginOnlyVerified(t *testing.T) {
+	g := newFakeGroup(t)
+	g.begin(7, 3)
+	var o outcome
+	first := txnBatch(5, 1, 0, 2)
+	wantErr(t, "unverified", g.submitGuarded(&o, 0, first, nil), producer.ErrInvalidTxnState)
+	v := g.seq.beginVerification(g.reign, first)
+	wantErr(t, "verified", g.submitGuarded(&o, 1, first, v), nil)
+	g.seq.endVerification(5, v)
+	next := txnBatch(5, 1, 2, 2)
+	if g.seq.beginVerification(g.reign, next) != nil {
+		t.Error("a transaction whose first batch is in flight would be verified again")
+	}
+	wantErr(t, "goes on", g.submitGuarded(&o, 2, next, nil), nil)
+	wantErr(t, "plain batch of the producer", g.submitGuarded(&o, 3, dataBatch(5, 1, 4, 1), nil), producer.ErrInvalidTxnState)
+	g.save(0, false)
+	g.save(1, false)
+	wantErr(t, "marker", g.submitMarker(&o, 4, marker{producerID: 5, producerEpoch: 1, commit: true, coordinatorEpoch: 1}), nil)
+	wantErr(t, "behind the marker in flight", g.submitGuarded(&o, 5, txnBatch(5, 1, 4, 1), nil), producer.ErrInvalidTxnState)
+	wantErr(t, "old epoch", g.submitGuarded(&o, 6, txnBatch(5, 0, 4, 1), nil), producer.ErrInvalidProducerEpoch)
+}
+
+// The transaction ends while its coordinator is asked about a late batch: the batch must not begin another that nobody would end.
+func TestSequencerRefusesABatchThatAMarkerHasOvertaken(t *testing.T) {
+	g := newFakeGroup(t)
+	g.begin(7, 3)
+	var o outcome
+	late := txnBatch(5, 1, 0, 2)
+	v := g.seq.beginVerification(g.reign, late)
+	wantErr(t, "marker", g.submitMarker(&o, 0, marker{producerID: 5, producerEpoch: 1, coordinatorEpoch: 1}), nil)
+	wantErr(t, "late batch", g.submitGuarded(&o, 1, late, v), producer.ErrInvalidTxnState)
+	g.seq.endVerification(5, v)
+	again := g.seq.beginVerification(g.reign, late)
+	if again == nil || again == v {
+		t.Fatalf("the next question has guard %p, the one before had %p", again, v)
+	}
+	wantErr(t, "asked again", g.submitGuarded(&o, 2, late, again), nil)
+	g.seq.endVerification(5, again)
+	if len(g.seq.verifying) != 0 {
+		t.Errorf("%d verifications are left", len(g.seq.verifying))
+	}
+}
+
+func TestSequencerWantsTheLowestVerifiedSequenceFirst(t *testing.T) {
+	g := newFakeGroup(t)
+	g.begin(7, 3)
+	var o outcome
+	second, first := txnBatch(5, 1, 2, 2), txnBatch(5, 1, 0, 2)
+	v := g.seq.beginVerification(g.reign, second)
+	if w := g.seq.beginVerification(g.reign, first); w != v {
+		t.Error("requests of one producer do not share their verification")
+	}
+	wantErr(t, "the second before the first", g.submitGuarded(&o, 0, second, v), producer.ErrOutOfOrderSequence)
+	g.seq.endVerification(5, v)
+	wantErr(t, "the first", g.submitGuarded(&o, 1, first, v), nil)
+	g.seq.endVerification(5, v)
+	wantErr(t, "the second", g.submitGuarded(&o, 2, second, nil), nil)
+}
+
+// A dropped first batch takes its transaction back: the next one is verified anew.
+func TestSequencerForgetsATransactionThatWasDropped(t *testing.T) {
+	g := newFakeGroup(t)
+	g.begin(7, 3)
+	var o outcome
+	first := txnBatch(5, 1, 0, 2)
+	v := g.seq.beginVerification(g.reign, first)
+	wantErr(t, "verified", g.submitGuarded(&o, 0, first, v), nil)
+	g.seq.endVerification(5, v)
+	g.tickets[0].dropped = true
+	g.seq.poll()
+	o.want(t, "0:dropped")
+	if v = g.seq.beginVerification(g.reign, first); v == nil {
+		t.Fatal("a dropped transaction counts as open")
+	}
+	wantErr(t, "again", g.submitGuarded(&o, 1, first, v), nil)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
@@ -100,9 +101,10 @@ func (s *saver) takeGenesis(p *pendingSave, index ids.RaftIndex, data []byte) bo
 	b := p.sh.log.binding
 	if len(g.Producers) > 0 {
 		p.producers = new(producer.State)
-		if p.producers.LoadSnapshot(g.Producers) != nil {
+		if p.producers.LoadSnapshot(g.Producers, time.Now().UnixMilli()) != nil {
 			return false // DecodeGenesis has looked
 		}
+		p.txns, p.txnsOwned = p.producers.Transactions(), true
 		// Index 0: should the genesis be replaced, the next one says it again.
 		row := producersRow{Shard: b.Shard, Next: g.BaseOffset, Snapshot: g.Producers}
 		set(s.batch, appendPartitionKey(nil, rowProducers, b.Info.ID), row.appendTo(nil))
@@ -143,6 +145,10 @@ func (s *saver) takeData(p *pendingSave, row *EntryRow, h Header, data []byte) b
 		LeaderEpoch: h.LeaderEpoch, Attributes: bh.Attributes, MaxTimestamp: bh.MaxTimestamp,
 		ProducerID: bh.ProducerID, ProducerEpoch: bh.ProducerEpoch, BaseSequence: bh.BaseSequence,
 	}
+	if bh.IsControl() {
+		m, err := batch.ParseMarker(data)
+		row.Batch.IsMarker, row.Batch.Marker = err == nil, m
+	}
 	row.Cmd = row.Cmd[:1]
 	partition := p.sh.log.binding.Info.ID
 	op := s.batch.SetDeferred(dataKeyLen, len(data))
@@ -158,6 +164,9 @@ func (s *saver) takeData(p *pendingSave, row *EntryRow, h Header, data []byte) b
 		p.state.MaxTimestamp, p.state.MaxTimestampBase = bh.MaxTimestamp, base
 	}
 	s.timeRow(p, partition, base)
+	if bh.IsTransactional() {
+		s.transaction(p, partition, row.Batch.producerBatch())
+	}
 	return true
 }
 

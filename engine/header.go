@@ -186,7 +186,7 @@ func DecodeGenesis(data []byte) (Genesis, error) {
 	g.Epochs = readEpochs(&r, false)
 	if rest := r.Rest(); len(rest) > 0 {
 		g.Producers = rest
-		if err := new(producer.State).LoadSnapshot(rest); err != nil {
+		if err := new(producer.State).LoadSnapshot(rest, 0); err != nil {
 			r.Fail("producer state: %v", err)
 		}
 	}

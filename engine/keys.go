@@ -17,12 +17,14 @@ const (
 	rowData       rowKind = 'd' // partition | base offset: the record batch as a client fetches it
 	rowTime       rowKind = 't' // partition | base offset: running maximum of timestamps, sparse
 	rowQuarantine rowKind = 'q' // partition | leader epoch | base offset: a replaced batch
+	rowAborted    rowKind = 'a' // partition | offset of the marker: an aborted transaction
 
 	// Keyed by partition alone.
 	rowOwner      rowKind = 'o' // who may write the partition
 	rowMeta       rowKind = 'm' // log start, epochs
 	rowCheckpoint rowKind = 'c' // applied index, high watermark
 	rowProducers  rowKind = 'r' // producer-state snapshot
+	rowStartState rowKind = 'u' // producer state where the Raft log starts
 
 	// Keyed by shard and replica, so that a replica that comes back under a new id never sees the old id's rows.
 	rowEntry     rowKind = 'e' // shard | replica | Raft index
@@ -76,7 +78,11 @@ func appendReplicaKey(dst []byte, kind rowKind, s ids.ShardID, r ids.ReplicaID) 
 	return appendKey(dst, kind, uint64(s), uint64(r))
 }
 
-// appendPartitionKey is for rowOwner, rowMeta, rowCheckpoint and rowProducers.
+func appendAbortedKey(dst []byte, p ids.PartitionID, marker ids.Offset) []byte {
+	return appendKey(dst, rowAborted, uint64(p), uint64(marker))
+}
+
+// appendPartitionKey is for rowOwner, rowMeta, rowCheckpoint, rowProducers and rowStartState.
 func appendPartitionKey(dst []byte, kind rowKind, p ids.PartitionID) []byte {
 	return appendKey(dst, kind, uint64(p))
 }
@@ -108,6 +114,10 @@ func parseDataKey(k []byte) (p ids.PartitionID, base ids.Offset, err error) {
 
 func parseTimeKey(k []byte) (p ids.PartitionID, base ids.Offset, err error) {
 	return parseOffsetKey(k, rowTime)
+}
+
+func parseAbortedKey(k []byte) (p ids.PartitionID, marker ids.Offset, err error) {
+	return parseOffsetKey(k, rowAborted)
 }
 
 func parseOffsetKey(k []byte, kind rowKind) (p ids.PartitionID, base ids.Offset, err error) {
@@ -145,7 +155,7 @@ func parseReplicaKey(k []byte) (kind rowKind, s ids.ShardID, r ids.ReplicaID, er
 }
 
 func parsePartitionKey(k []byte) (kind rowKind, p ids.PartitionID, err error) {
-	b, err := parseKey(k, partitionKeyLen, rowOwner, rowMeta, rowCheckpoint, rowProducers)
+	b, err := parseKey(k, partitionKeyLen, rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -160,6 +170,10 @@ func dataBounds(p ids.PartitionID, from, to ids.Offset) (lo, hi []byte) {
 
 func timeBounds(p ids.PartitionID, from, to ids.Offset) (lo, hi []byte) {
 	return appendTimeKey(nil, p, from), appendTimeKey(nil, p, to)
+}
+
+func abortedBounds(p ids.PartitionID, from, to ids.Offset) (lo, hi []byte) {
+	return appendAbortedKey(nil, p, from), appendAbortedKey(nil, p, to)
 }
 
 func entryBounds(s ids.ShardID, r ids.ReplicaID, from, to ids.RaftIndex) (lo, hi []byte) {

@@ -3,8 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
-	"cairn/engine/producer"
 	"cairn/internal/ids"
 )
 
@@ -29,6 +29,9 @@ func (e *Engine) loadLog(b Binding) (*Log, error) {
 	}
 	l.saves.timeBytes = tip.LogBytes
 	if err := l.loadDropped(); err != nil {
+		return nil, err
+	}
+	if l.abortedTo, err = l.loadAbortedTo(); err != nil {
 		return nil, err
 	}
 	sh.replayNext, sh.replayUntil = sh.start.Index+1, l.Applied()
@@ -92,25 +95,32 @@ func (l *Log) loadProducers() error {
 	if err != nil {
 		return err
 	}
-	if err := l.producers.LoadSnapshot(p.Snapshot); len(p.Snapshot) > 0 && err != nil {
+	now := time.Now().UnixMilli()
+	if err := l.producers.LoadSnapshot(p.Snapshot, now); len(p.Snapshot) > 0 && err != nil {
 		return err
 	}
+	txns := l.producers.Transactions().WithEnded(p.Ended)
 	sh := l.sh
 	l.saves.producersAt = p.Index
 	from := p.Index + 1
 	if sh.last > recentKept {
 		from = min(from, sh.last-recentKept+1)
 	}
-	return l.scanEntries(max(from, sh.start.Index+1), sh.last+1, func(row *EntryRow) bool {
+	err = l.scanEntries(max(from, sh.start.Index+1), sh.last+1, func(row *EntryRow) bool {
 		sh.recent.append(row.Index, recentEntry{term: row.Term, next: row.Next})
 		if row.Kind == KindData && row.Index > p.Index {
-			u := l.producers.Append(row.Batch.producerBatch())
+			b := row.Batch.producerBatch()
+			txns.Append(b)
+			u := l.producers.Append(b, now)
 			if uint64(row.Index) > sh.hard.Commit {
 				l.undos = append(l.undos, undo{row.Index, u})
 			}
 		}
 		return true
 	})
+	txns.Settle(l.HighWatermark())
+	l.txns = txns
+	return err
 }
 
 // storedProducers is the stored snapshot; an empty one at index 0 when there is none. Its Snapshot is a copy.
@@ -130,28 +140,6 @@ func (l *Log) storedProducers() (producersRow, error) {
 		return p, fmt.Errorf("%w: producer snapshot at index %d, the log ends at %d", ErrCorruptRow, p.Index, l.sh.last)
 	}
 	return p, nil
-}
-
-// rebuildProducers is the producer state after the entry at index, from what is stored.
-func (l *Log) rebuildProducers(index ids.RaftIndex) (producer.State, error) {
-	var s producer.State
-	p, err := l.storedProducers()
-	if err != nil {
-		return s, err
-	}
-	if p.Index > index {
-		return s, fmt.Errorf("%w: producer snapshot at index %d, wanted at %d", ErrNoEntry, p.Index, index)
-	}
-	if err := s.LoadSnapshot(p.Snapshot); len(p.Snapshot) > 0 && err != nil {
-		return s, err
-	}
-	err = l.scanEntries(p.Index+1, index+1, func(row *EntryRow) bool {
-		if row.Kind == KindData {
-			s.Append(row.Batch.producerBatch())
-		}
-		return true
-	})
-	return s, err
 }
 
 // scanEntries calls fn with the entry rows in [from, to) until it returns false. The row is borrowed until fn

@@ -58,8 +58,10 @@ type Log struct {
 	genesis    ids.RaftIndex
 	epochs     []EpochStart // replaced as a whole, never changed in place
 	producers  producer.State
-	undos      []undo // of the batches behind the saved commit, oldest first
-	appendMs   int64  // wall clock of the last saved batch, ms; 0: none since the start
+	undos      []undo                // of the batches behind the saved commit, oldest first
+	txns       producer.Transactions // replaced as a whole, never changed in place
+	abortedTo  ids.Offset            // no marker of an aborted transaction is at or above it
+	appendMs   int64                 // wall clock of the last saved batch, ms; 0: none since the start
 
 	saves saveMarks // belongs to the save under way
 }
@@ -218,6 +220,35 @@ func (l *Log) Producer(id int64) (producer.Entry, bool) {
 	l.sh.mu.RLock()
 	defer l.sh.mu.RUnlock()
 	return l.producers.Get(id)
+}
+
+// Transactions are the open transactions, and those that have ended above the high watermark: read-only.
+func (l *Log) Transactions() producer.Transactions {
+	l.sh.mu.RLock()
+	defer l.sh.mu.RUnlock()
+	return l.txns
+}
+
+// OpenTransactions are the transactions without a saved marker, ascending in their first offsets.
+func (l *Log) OpenTransactions() []producer.OpenTransaction {
+	t := l.Transactions()
+	return t.Open()
+}
+
+// LastStable is the last stable offset at a high watermark: the first offset of a transaction that is open there, or the high watermark.
+func (l *Log) LastStable(highWatermark ids.Offset) ids.Offset {
+	t := l.Transactions()
+	return t.Stable(highWatermark)
+}
+
+// Producers calls fn with a copy of the state of every producer, in no order.
+func (l *Log) Producers(fn func(id int64, e producer.Entry)) {
+	l.sh.mu.RLock()
+	entries := l.producers.Clone()
+	l.sh.mu.RUnlock()
+	for id, e := range entries {
+		fn(id, e)
+	}
 }
 
 // ExpireProducers forgets producers without a batch for ttlMs (see producer.State.Expire) and returns how many.

@@ -71,7 +71,10 @@ func (w *walk) step() {
 func (w *walk) deliver(r *walkReplica, n uint64) {
 	w.t.Helper()
 	leader := w.replicas[0]
-	point, frame, ok := leader.log.EncodeStartPoint()
+	point, frame, ok, err := leader.log.EncodeStartPoint()
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	if ok && r.log.LastIndex() < point.Index {
 		w.install(r, point, frame)
 	}

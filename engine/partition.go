@@ -227,11 +227,11 @@ func (e *Engine) DeletePartition(p ids.PartitionID) error {
 	}
 	b := e.newBatch(0)
 	defer b.Close()
-	for _, kind := range []rowKind{rowData, rowTime, rowQuarantine} {
+	for _, kind := range []rowKind{rowData, rowTime, rowQuarantine, rowAborted} {
 		lo, hi := partitionBounds(kind, p)
 		deleteRange(b, lo, hi)
 	}
-	for _, kind := range []rowKind{rowOwner, rowMeta, rowCheckpoint, rowProducers} {
+	for _, kind := range []rowKind{rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState} {
 		deleteRow(b, appendPartitionKey(nil, kind, p))
 	}
 	if found {

@@ -235,7 +235,7 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 
 // drop removes the data from an offset on.
 func (c *cutter) drop(id ids.PartitionID, from ids.Offset) {
-	for _, kind := range []rowKind{rowData, rowTime} {
+	for _, kind := range []rowKind{rowData, rowTime, rowAborted} {
 		_, hi := partitionBounds(kind, id)
 		deleteRange(c.batch, appendKey(nil, kind, uint64(id), uint64(from)), hi)
 	}
@@ -431,5 +431,5 @@ func (l *Log) ProducersSnapshot() []byte {
 	if l.producers.Len() == 0 {
 		return nil
 	}
-	return l.producers.AppendSnapshot(nil)
+	return l.producers.SnapshotWithin(producersTravelMax)
 }

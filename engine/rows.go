@@ -10,6 +10,7 @@ import (
 	"cairn/engine/producer"
 	"cairn/internal/bin"
 	"cairn/internal/ids"
+	"cairn/wire/batch"
 )
 
 // Values of rows. Each begins with the version of its encoding, has exactly one encoding, and is read back with
@@ -27,7 +28,11 @@ func rowError(kind rowKind, err error) error {
 	return fmt.Errorf("%w of kind %q: %w", ErrCorruptRow, kind, err)
 }
 
-const rowVersion = 1
+const (
+	rowVersion = 1
+	// rowVersionTxn is the version of rows that say something of a transaction; without that, they stay at rowVersion.
+	rowVersionTxn = 2
+)
 
 // LogState is what a log knows after an entry. Each entry row carries it, so a truncation to index i reads row
 // i-1 and nothing else.
@@ -74,6 +79,8 @@ type BatchInfo struct {
 	ProducerID      int64 // -1: none
 	ProducerEpoch   int16
 	BaseSequence    int32
+	IsMarker        bool // a control batch that ends a transaction
+	Marker          batch.Marker
 }
 
 // Attribute bits of a record batch.
@@ -82,15 +89,18 @@ const (
 	attributeControl       = 1 << 5
 )
 
-// producerBatch is the batch as producer state sees it. A marker's coordinator epoch is in its record and so not
-// known here.
+// producerBatch is the batch as producer state sees it: of a producer, unless it is a control batch of another use.
 func (b *BatchInfo) producerBatch() producer.Batch {
-	return producer.Batch{
+	pb := producer.Batch{
 		ProducerID: b.ProducerID, Epoch: b.ProducerEpoch, BaseSequence: b.BaseSequence, Count: b.LastOffsetDelta + 1,
 		BaseOffset: b.Base, LastOffset: b.Base + ids.Offset(b.LastOffsetDelta), Timestamp: b.MaxTimestamp,
-		Transactional: b.Attributes&attributeTransactional != 0, Control: b.Attributes&attributeControl != 0,
-		CoordinatorEpoch: producer.NoCoordinator,
+		Transactional: b.Attributes&attributeTransactional != 0, Control: b.IsMarker,
+		Commit: b.Marker.Commit, CoordinatorEpoch: b.Marker.CoordinatorEpoch,
 	}
+	if b.Attributes&attributeControl != 0 && !b.IsMarker {
+		pb.ProducerID = -1
+	}
+	return pb
 }
 
 // EntryRow is a Raft entry without the payload of its batch.
@@ -121,7 +131,11 @@ func (e *EntryRow) appendTo(dst []byte) []byte {
 	if e.SeriesID != 0 || e.RespondedTo != 0 {
 		flags |= entryHasSession
 	}
-	dst = append(dst, rowVersion, byte(e.Kind), flags)
+	version := byte(rowVersion)
+	if e.Kind == KindData && e.Batch.IsMarker {
+		version = rowVersionTxn
+	}
+	dst = append(dst, version, byte(e.Kind), flags)
 	dst = bin.AppendUvarint(dst, uint64(e.Term))
 	dst = bin.AppendUvarint(dst, uint32(e.Type))
 	dst = binary.BigEndian.AppendUint64(dst, e.Key)
@@ -154,10 +168,14 @@ func (b *BatchInfo) appendTo(dst []byte, flags byte) []byte {
 		dst = bin.AppendVarint(dst, b.ProducerEpoch)
 		dst = bin.AppendVarint(dst, b.BaseSequence)
 	}
+	if b.IsMarker {
+		dst = bin.AppendBool(dst, b.Marker.Commit)
+		dst = bin.AppendVarint(dst, b.Marker.CoordinatorEpoch)
+	}
 	return dst
 }
 
-func (b *BatchInfo) read(r *bin.Reader, flags byte) {
+func (b *BatchInfo) read(r *bin.Reader, version, flags byte) {
 	b.Base = ids.Offset(r.Int64())
 	b.Size = r.PositiveInt32()
 	b.LastOffsetDelta = r.PositiveInt32()
@@ -172,12 +190,15 @@ func (b *BatchInfo) read(r *bin.Reader, flags byte) {
 			r.Fail("flag for a producer that is not there")
 		}
 	}
+	if version >= rowVersionTxn {
+		b.IsMarker, b.Marker = true, batch.Marker{Commit: r.Bool(), CoordinatorEpoch: r.Varint32()}
+	}
 }
 
 // decode fills e from the row at index. Cmd aliases b.
 func (e *EntryRow) decode(index ids.RaftIndex, b []byte) error {
 	r := bin.NewReader(b)
-	r.Version(rowVersion)
+	version := r.Version(rowVersionTxn)
 	*e = EntryRow{Index: index, Kind: EntryKind(r.Byte())}
 	flags := r.Byte()
 	if e.Kind >= kindEnd || flags >= entryFlagsEnd {
@@ -194,9 +215,9 @@ func (e *EntryRow) decode(index ids.RaftIndex, b []byte) error {
 	}
 	e.LogState.read(&r)
 	if e.Kind == KindData {
-		e.Batch.read(&r, flags)
-	} else if flags&entryHasProducer != 0 {
-		r.Fail("a producer in an entry of kind %v", e.Kind)
+		e.Batch.read(&r, version, flags)
+	} else if flags&entryHasProducer != 0 || version != rowVersion {
+		r.Fail("a producer or a marker in an entry of kind %v", e.Kind)
 	}
 	e.Cmd = r.Rest()
 	return rowError(rowEntry, r.Done())
@@ -221,8 +242,8 @@ func (e *EntryRow) Header() (Header, bool) {
 
 // restoreProposal turns a copy of a data row back into the proposal that Raft replicates: term and ordinal in the
 // place of length and base offset.
-func restoreProposal(batch []byte, e *EntryRow) {
+func restoreProposal(raw []byte, e *EntryRow) {
 	h, _ := e.Header()
-	binary.BigEndian.PutUint64(batch[headerOrdinal:], h.Ordinal)
-	binary.BigEndian.PutUint32(batch[headerTerm:], uint32(h.Term))
+	binary.BigEndian.PutUint64(raw[headerOrdinal:], h.Ordinal)
+	binary.BigEndian.PutUint32(raw[headerTerm:], uint32(h.Term))
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cairn/engine/producer"
 	"cairn/internal/bin"
 	"cairn/internal/ids"
 )
@@ -127,22 +128,83 @@ type producersRow struct {
 	Shard    ids.ShardID // Index is an index of this shard's log
 	Index    ids.RaftIndex
 	Next     ids.Offset // next offset after Index
-	Snapshot []byte     // of a producer.State
+	Ended    []producer.EndedTransaction
+	Snapshot []byte // of a producer.State
 }
 
 func (p *producersRow) appendTo(dst []byte) []byte {
-	dst = bin.AppendUvarint(append(dst, rowVersion), uint64(p.Shard))
+	version := byte(rowVersion)
+	if len(p.Ended) > 0 {
+		version = rowVersionTxn
+	}
+	dst = bin.AppendUvarint(append(dst, version), uint64(p.Shard))
 	dst = bin.AppendUvarint(dst, uint64(p.Index))
 	dst = bin.AppendUvarint(dst, uint64(p.Next))
+	if len(p.Ended) > 0 {
+		dst = appendEnded(dst, p.Ended)
+	}
 	return append(dst, p.Snapshot...)
+}
+
+func appendEnded(dst []byte, ended []producer.EndedTransaction) []byte {
+	dst = bin.AppendUvarint(dst, uint64(len(ended)))
+	for _, t := range ended {
+		dst = bin.AppendUvarint(dst, uint64(t.ProducerID))
+		dst = bin.AppendUvarint(dst, uint64(t.First))
+		dst = bin.AppendUvarint(dst, uint64(t.Last))
+		dst = bin.AppendBool(dst, t.Aborted)
+	}
+	return dst
+}
+
+// readEnded fails for an empty list, which is not stored, and for one that does not ascend.
+func readEnded(r *bin.Reader) []producer.EndedTransaction {
+	ended := make([]producer.EndedTransaction, r.Count(4))
+	if len(ended) == 0 {
+		r.Fail("no transactions where there should be some")
+	}
+	for i := range ended {
+		t := producer.EndedTransaction{ProducerID: r.Int64(), First: ids.Offset(r.Int64()), Last: ids.Offset(r.Int64()), Aborted: r.Bool()}
+		if t.First > t.Last || i > 0 && t.Last <= ended[i-1].Last {
+			r.Fail("transaction %d: [%d, %d]", i, t.First, t.Last)
+		}
+		ended[i] = t
+	}
+	return ended
 }
 
 // decodeProducersRow does not look into the snapshot, which aliases b.
 func decodeProducersRow(b []byte) (producersRow, error) {
 	r := bin.NewReader(b)
-	r.Version(rowVersion)
-	p := producersRow{Shard: ids.ShardID(r.Uvarint()), Index: ids.RaftIndex(r.Uvarint()), Next: ids.Offset(r.Int64()), Snapshot: r.Rest()}
+	version := r.Version(rowVersionTxn)
+	p := producersRow{Shard: ids.ShardID(r.Uvarint()), Index: ids.RaftIndex(r.Uvarint()), Next: ids.Offset(r.Int64())}
+	if version >= rowVersionTxn {
+		p.Ended = readEnded(&r)
+	}
+	p.Snapshot = r.Rest()
 	return p, rowError(rowProducers, r.Done())
+}
+
+// abortedRow is an aborted transaction; the key has the offset of its marker.
+type abortedRow struct {
+	ProducerID int64
+	First      ids.Offset
+	// Stable is the first offset that belonged to an open transaction after the marker, or the offset behind it: no transaction with a
+	// later marker begins below.
+	Stable ids.Offset
+}
+
+func (a *abortedRow) appendTo(dst []byte) []byte {
+	dst = bin.AppendUvarint(append(dst, rowVersion), uint64(a.ProducerID))
+	dst = bin.AppendUvarint(dst, uint64(a.First))
+	return bin.AppendUvarint(dst, uint64(a.Stable))
+}
+
+func decodeAbortedRow(b []byte) (abortedRow, error) {
+	r := bin.NewReader(b)
+	r.Version(rowVersion)
+	a := abortedRow{ProducerID: r.Int64(), First: ids.Offset(r.Int64()), Stable: ids.Offset(r.Int64())}
+	return a, rowError(rowAborted, r.Done())
 }
 
 // timeRow is the running maximum of timestamps, the batch at the key's base offset included.

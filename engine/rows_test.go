@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
@@ -16,6 +17,7 @@ import (
 	"cairn/engine/producer"
 	"cairn/internal/bin"
 	"cairn/internal/ids"
+	"cairn/wire/batch"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
@@ -70,6 +72,21 @@ func exampleProducerEntry() EntryRow {
 	return e
 }
 
+func exampleMarkerEntry() EntryRow {
+	e := exampleEntry(KindData)
+	e.Batch.Attributes = attributeTransactional | attributeControl
+	e.Batch.ProducerID, e.Batch.ProducerEpoch, e.Batch.LastOffsetDelta, e.Batch.Count = 4711, 3, 0, 1
+	e.Batch.IsMarker, e.Batch.Marker = true, batch.Marker{Commit: true, CoordinatorEpoch: 12}
+	return e
+}
+
+func exampleProducers() []byte {
+	var s producer.State
+	b := exampleProducerEntry().Batch
+	s.Append(b.producerBatch(), 0)
+	return s.AppendSnapshot(nil)
+}
+
 func exampleGenesis() Genesis {
 	return Genesis{Generation: 3, BaseOffset: 900_000, Epochs: []EpochStart{{Epoch: 0, Start: 0}, {Epoch: 4, Start: 900_000}}}
 }
@@ -90,9 +107,12 @@ func rowCodecs(t testing.TB) []rowCodec {
 	info := PartitionInfo{ID: 12, Topic: "orders", TopicID: ids.UUID{1, 2, 3, 15: 9}, Partition: 7}
 	codecs := []rowCodec{
 		entryCodec("entry-producer", exampleProducerEntry()),
+		entryCodec("entry-marker", exampleMarkerEntry()),
 		codec("state", pb.State{Term: 7, Vote: 3, Commit: 42}, func(s pb.State) []byte { return appendStateRow(nil, s) }, decodeStateRow),
 		codec("start", start, func(s StartPoint) []byte { return s.appendTo(nil) }, decodeStartPoint),
 		codec("snapshot-start", snapshotStart{StartPoint: start, epochs: []EpochStart{{Epoch: 0, Start: 0}, {Epoch: 5, Start: 900_000, Index: 3}}},
+			func(s snapshotStart) []byte { return s.encode() }, decodeSnapshotStart),
+		codec("snapshot-start-producers", snapshotStart{StartPoint: start, producers: exampleProducers()},
 			func(s snapshotStart) []byte { return s.encode() }, decodeSnapshotStart),
 		codec("bootstrap", pb.Bootstrap{Join: true, Type: pb.OnDiskStateMachine, Addresses: map[uint64]string{1: "node-1", 2: "node-2"}},
 			func(b pb.Bootstrap) []byte { return appendBootstrapRow(nil, b) }, decodeBootstrapRow),
@@ -102,6 +122,11 @@ func rowCodecs(t testing.TB) []rowCodec {
 			func(m metaRow) []byte { return m.appendTo(nil) }, decodeMetaRow),
 		codec("checkpoint", checkpointRow{Shard: 50, Applied: 41, HighWatermark: 1_000_000}, func(c checkpointRow) []byte { return c.appendTo(nil) }, decodeCheckpointRow),
 		codec("producers", producersRow{Shard: 50, Index: 41, Next: 1_000_000, Snapshot: []byte("a snapshot")}, func(p producersRow) []byte { return p.appendTo(nil) }, decodeProducersRow),
+		codec("producers-ended", producersRow{
+			Shard: 50, Index: 41, Next: 1_000_000, Snapshot: []byte("a snapshot"),
+			Ended: []producer.EndedTransaction{{ProducerID: 4711, First: 999_000, Last: 999_990, Aborted: true}, {ProducerID: 4712, First: 900_000, Last: 999_999}},
+		}, func(p producersRow) []byte { return p.appendTo(nil) }, decodeProducersRow),
+		codec("aborted", abortedRow{ProducerID: 4711, First: 999_000, Stable: 999_991}, func(a abortedRow) []byte { return a.appendTo(nil) }, decodeAbortedRow),
 		codec("time", timeRow{MaxTimestamp: -1, MaxTimestampBase: 7}, func(r timeRow) []byte { return r.appendTo(nil) }, decodeTimeRow),
 		codec("quarantine", quarantineRow{Shard: 50, Index: 41, Term: 6, AtMs: 1_760_000_000_000, Batch: []byte("a batch")}, func(q quarantineRow) []byte { return q.appendTo(nil) }, decodeQuarantineRow),
 		codec("snapshot", pb.Snapshot{
@@ -173,7 +198,7 @@ func TestRowFormatsAreStable(t *testing.T) {
 }
 
 func TestDamagedRowsAreRefused(t *testing.T) {
-	tails := map[string]bool{"quarantine": true, "producers": true} // end in bytes they do not look into
+	tails := map[string]bool{"quarantine": true, "producers": true, "producers-ended": true} // end in bytes they do not look into
 	for _, c := range rowCodecs(t) {
 		wholeCmd := len(c.name) > 6 && c.name[:6] == "entry-"
 		for n := range c.encoded {
@@ -193,6 +218,9 @@ func TestDamagedRowsAreRefused(t *testing.T) {
 		}
 		newer := bytes.Clone(c.encoded)
 		newer[0] = rowVersion + 1
+		if strings.HasPrefix(c.name, "entry-") || strings.HasPrefix(c.name, "producers") || strings.HasPrefix(c.name, "snapshot-start") {
+			newer[0] = rowVersionTxn + 1
+		}
 		if _, _, err := c.recode(newer); !errors.Is(err, bin.ErrMalformed) {
 			t.Errorf("%s: a newer version gives %v", c.name, err)
 		}
@@ -252,6 +280,10 @@ func TestEntryRowsRoundTripForAllValues(t *testing.T) {
 				LeaderEpoch: ids.LeaderEpoch(rapid.Int32().Draw(t, "batch epoch")), Attributes: rapid.Int16().Draw(t, "attributes"),
 				MaxTimestamp: rapid.Int64().Draw(t, "timestamp"), ProducerID: rapid.Int64Min(-1).Draw(t, "producer"),
 				ProducerEpoch: rapid.Int16Min(-1).Draw(t, "producer epoch"), BaseSequence: rapid.Int32Min(-1).Draw(t, "sequence"),
+				IsMarker: rapid.Bool().Draw(t, "is marker"),
+			}
+			if e.Batch.IsMarker {
+				e.Batch.Marker = batch.Marker{Commit: rapid.Bool().Draw(t, "commit"), CoordinatorEpoch: rapid.Int32().Draw(t, "coordinator epoch")}
 			}
 		}
 		var got EntryRow
@@ -268,10 +300,23 @@ func TestProducerBatchOfAnEntryRow(t *testing.T) {
 	e := exampleProducerEntry()
 	want := producer.Batch{
 		ProducerID: 4711, Epoch: 2, BaseSequence: 1<<31 - 1, Count: 10, BaseOffset: 1_000_000, LastOffset: 1_000_009,
-		Timestamp: 1_760_000_000_000, Transactional: true, CoordinatorEpoch: producer.NoCoordinator,
+		Timestamp: 1_760_000_000_000, Transactional: true,
 	}
 	if got := e.Batch.producerBatch(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	e = exampleMarkerEntry()
+	want = producer.Batch{
+		ProducerID: 4711, Epoch: 3, BaseSequence: -1, Count: 1, BaseOffset: 1_000_000, LastOffset: 1_000_000,
+		Timestamp: 1_760_000_000_000, Transactional: true, Control: true, Commit: true, CoordinatorEpoch: 12,
+	}
+	e.Batch.BaseSequence = -1
+	if got := e.Batch.producerBatch(); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	e.Batch.IsMarker = false // another kind of control batch is no producer's
+	if got := e.Batch.producerBatch(); got.ProducerID != -1 {
+		t.Errorf("a control batch of another use counts as %+v", got)
 	}
 }
 

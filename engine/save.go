@@ -54,7 +54,10 @@ type pendingSave struct {
 	metaLocked bool // startMu is held until the meta row is published
 	checkpoint checkpointRow
 	checkDirty bool
-	producers  *producer.State // of a genesis: what the entries behind it go on from; nil: none
+	producers  *producer.State // of a genesis or a snapshot: what the entries behind it go on from; nil: none
+	txns       producer.Transactions
+	txnsOwned  bool       // txns is a copy that this save may change
+	abortedTo  ids.Offset // see Log
 
 	truncated *truncation
 	installed *StartPoint
@@ -306,6 +309,7 @@ func (sh *shard) begin(u *pb.Update) *pendingSave {
 	p.hard, p.last, p.lastTerm = sh.hard, sh.last, sh.lastTerm
 	if l := sh.log; l != nil {
 		p.state, p.genesis, p.epochs = l.state, l.genesis, l.epochs
+		p.txns, p.abortedTo = l.txns, l.abortedTo
 	}
 	return p
 }
@@ -375,8 +379,12 @@ func (p *pendingSave) publishLog(l *Log) {
 		if p.infos[i].ProducerID < 0 {
 			continue
 		}
-		u := l.producers.Append(p.infos[i].producerBatch())
+		u := l.producers.Append(p.infos[i].producerBatch(), now)
 		l.undos = append(l.undos, undo{p.saved[i].Index, u})
+	}
+	l.txns, l.abortedTo = p.txns, p.abortedTo
+	if hw := l.HighWatermark(); l.txns.Unsettled(hw) {
+		l.txns.Settle(hw)
 	}
 	l.forgetUndos(ids.RaftIndex(p.hard.Commit))
 }
@@ -414,7 +422,7 @@ func (l *Log) snapshotProducers() {
 		return
 	}
 	snapshot := l.producers.AppendSnapshot(nil)
-	m.producers = producersRow{Shard: l.binding.Shard, Index: last, Next: l.state.Next, Snapshot: snapshot}
+	m.producers = producersRow{Shard: l.binding.Shard, Index: last, Next: l.state.Next, Ended: l.txns.Ended(), Snapshot: snapshot}
 	m.producersReady, m.producersAt = true, last
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
@@ -17,23 +18,37 @@ import (
 // The metadata shard has ordinary snapshots, whose records are stored.
 
 // snapshotStart is what travels with a snapshot next to dragonboat's own frame: the start point at which it stands,
-// and the leader epochs begun until there. Producer state does not: what the retained batches say of it comes with
-// them, and what only older ones said is as good as expired.
+// the leader epochs begun until there, and the producer state there.
 type snapshotStart struct {
 	StartPoint
-	epochs []EpochStart
+	epochs     []EpochStart
+	producers  []byte // a snapshot of a producer.State; empty: there are none
+	receivedMs int64  // when it came, ms; not a part of what travels
 }
 
 // encode is the form that travels.
 func (s *snapshotStart) encode() []byte {
-	dst := appendEpochs([]byte{rowVersion}, s.epochs, true)
+	version := byte(rowVersion)
+	if len(s.producers) > 0 {
+		version = rowVersionTxn
+	}
+	dst := appendEpochs([]byte{version}, s.epochs, true)
+	if len(s.producers) > 0 {
+		dst = bin.AppendBytes(dst, s.producers)
+	}
 	return s.StartPoint.appendTo(dst)
 }
 
 func decodeSnapshotStart(b []byte) (s snapshotStart, err error) {
 	r := bin.NewReader(b)
-	r.Version(rowVersion)
+	version := r.Version(rowVersionTxn)
 	s.epochs = readEpochs(&r, true)
+	if version >= rowVersionTxn {
+		s.producers = r.Bytes()
+		if err := new(producer.State).LoadSnapshot(s.producers, 0); err != nil {
+			r.Fail("%v", err)
+		}
+	}
 	point := r.Rest()
 	if err := r.Done(); err != nil {
 		return snapshotStart{}, fmt.Errorf("start point of a snapshot: %w", err)
@@ -44,19 +59,18 @@ func decodeSnapshotStart(b []byte) (s snapshotStart, err error) {
 
 // EncodeStartPoint is where the Raft log of this replica starts, and the same for ExpectSnapshot on the receiver of
 // a snapshot; false when it starts at its beginning.
-func (l *Log) EncodeStartPoint() (StartPoint, []byte, bool) {
-	l.sh.mu.RLock()
-	defer l.sh.mu.RUnlock()
-	s := snapshotStart{StartPoint: l.sh.start}
+func (l *Log) EncodeStartPoint() (StartPoint, []byte, bool, error) {
+	l.startMu.Lock()
+	defer l.startMu.Unlock()
+	s := l.startAt()
 	if s.Index == 0 {
-		return s.StartPoint, nil, false
+		return s.StartPoint, nil, false, nil
 	}
-	for _, e := range l.epochs {
-		if e.Index <= s.Index {
-			s.epochs = append(s.epochs, e)
-		}
+	var err error
+	if s.producers, err = l.startSnapshot(s.StartPoint); err != nil {
+		return s.StartPoint, nil, false, err
 	}
-	return s.StartPoint, s.encode(), true
+	return s.StartPoint, s.encode(), true, nil
 }
 
 // ExpectSnapshot tells what the log is at the start point at which a snapshot, on its way to the replica, stands;
@@ -68,6 +82,7 @@ func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, start []byte) er
 	if err != nil {
 		return err
 	}
+	at.receivedMs = time.Now().UnixMilli()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	id := replicaID{s, r}
@@ -126,15 +141,14 @@ func (s *saver) installLog(p *pendingSave, at *snapshotStart) error {
 		return err
 	}
 	partition := l.binding.Info.ID
-	for _, kind := range []rowKind{rowData, rowTime} {
+	for _, kind := range []rowKind{rowData, rowTime, rowAborted} {
 		lo, hi := partitionBounds(kind, partition)
 		deleteRange(s.batch, lo, hi)
 	}
 	l.saves.timeBytes = at.LogBytes
 	l.saves.dropProducers()
 	l.saves.producersAt = at.Index
-	producers := producersRow{Shard: l.binding.Shard, Index: at.Index, Next: at.Next}
-	set(s.batch, appendPartitionKey(nil, rowProducers, partition), producers.appendTo(nil))
+	s.installProducers(p, at)
 	p.genesis, p.epochs, p.metaDirty = at.Index, at.epochs, true
 	return nil
 }
@@ -149,7 +163,7 @@ func (p *pendingSave) publishInstall() {
 		return
 	}
 	l.tail.clear()
-	l.undos, l.producers = nil, producer.State{}
+	l.undos = nil // the producers follow, see installProducers
 	l.logStart, l.startBytes = p.installed.Next, p.installed.LogBytes
 	l.dropped, l.dropBytes = l.logStart, l.startBytes
 	l.SetHighWatermark(l.logStart)

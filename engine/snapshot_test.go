@@ -199,9 +199,9 @@ func TestSnapshotInstallBeginsTheLogAnew(t *testing.T) {
 	follower.commit(3)
 	obs := follower.obs
 
-	point, frame, ok := leader.log.EncodeStartPoint()
-	if !ok || point.Index != 9 {
-		t.Fatalf("start point %+v, %v", point, ok)
+	point, frame, ok, err := leader.log.EncodeStartPoint()
+	if err != nil || !ok || point.Index != 9 {
+		t.Fatalf("start point %+v, %v, %v", point, ok, err)
 	}
 	ss := pb.Snapshot{ShardID: 202, Index: 9, Term: uint64(point.Term), Membership: point.Membership, OnDiskIndex: 9, Type: pb.OnDiskStateMachine, Filepath: "f"}
 	install := pb.Update{ShardID: 202, ReplicaID: 1002, State: pb.State{Term: 1, Commit: 9}, Snapshot: ss}

@@ -148,6 +148,8 @@ func (l *Log) drop(b *pebble.Batch, start ids.Offset, startBytes int64, raft Log
 	deleteRange(b, lo, hi)
 	lo, hi = timeBounds(l.binding.Info.ID, l.dropped, floor)
 	deleteRange(b, lo, hi)
+	lo, hi = abortedBounds(l.binding.Info.ID, 0, floor)
+	deleteRange(b, lo, hi)
 	return floor, bytes, nil
 }
 
@@ -233,26 +235,11 @@ func (l *Log) moveLogStart(b *pebble.Batch, old StartPoint, at *StartPoint) erro
 	if at.Membership, err = l.membershipAt(old, at.Index); err != nil {
 		return err
 	}
-	if err := l.keepProducers(b, at); err != nil {
+	if err := l.keepProducers(b, old, at); err != nil {
 		return err
 	}
 	l.dropped, l.dropBytes, err = l.drop(b, start, l.startBytes, at.LogState)
 	return err
-}
-
-// keepProducers stores the producer state at the new start when only entries that go could rebuild it.
-func (l *Log) keepProducers(b *pebble.Batch, at *StartPoint) error {
-	p, err := l.storedProducers()
-	if err != nil || p.Index >= at.Index {
-		return err
-	}
-	state, err := l.rebuildProducers(at.Index)
-	if err != nil {
-		return err
-	}
-	row := producersRow{Shard: l.binding.Shard, Index: at.Index, Next: at.Next, Snapshot: state.AppendSnapshot(nil)}
-	set(b, appendPartitionKey(nil, rowProducers, l.binding.Info.ID), row.appendTo(nil))
-	return nil
 }
 
 // membershipAt is the membership after the entry at index.

@@ -57,7 +57,10 @@ func (s *saver) truncateLog(p *pendingSave, t *truncation) error {
 		deleteRange(s.batch, lo, hi)
 		lo, hi = timeBounds(partition, t.state.Next, p.state.Next)
 		deleteRange(s.batch, lo, hi)
+		lo, hi = abortedBounds(partition, t.state.Next, p.state.Next)
+		deleteRange(s.batch, lo, hi)
 	}
+	p.truncateTransactions(l, t)
 	p.truncateEpochs(t.first)
 	m := &l.saves
 	m.timeBytes = min(m.timeBytes, t.state.LogBytes)

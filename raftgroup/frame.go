@@ -36,7 +36,7 @@ const (
 	maxMetaBytes    = 32 << 20  // messages of 64 MiB of 100-byte entries need half of it
 	maxPayloadBytes = 192 << 20 // dragonboat closes a batch at 64 MiB, after the message that crosses the limit
 	maxEntryBytes   = 96 << 20
-	maxChunkBytes   = 8 << 20
+	maxChunkBytes   = 72 << 20
 	maxHelloBytes   = 64
 	maxMarkBytes    = 256 << 10
 

@@ -107,7 +107,10 @@ func (m *partitionMachine) Close() error { return nil }
 
 // snapshotStart returns the point at which a snapshot for another member stands.
 func (g *Group) snapshotStart() (*snapshotStart, error) {
-	at, encoded, ok := g.log.EncodeStartPoint()
+	at, encoded, ok, err := g.log.EncodeStartPoint()
+	if err != nil {
+		return nil, err
+	}
 	if !ok {
 		return nil, fmt.Errorf("snapshot of shard %d: its log begins at index 1", g.lr.shard)
 	}

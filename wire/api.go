@@ -122,6 +122,7 @@ func kafkaAPIs() []API {
 		{kmsg.DescribeTransactions, 0, 0, 0},
 		{kmsg.ListTransactions, 0, 2, 0},
 		{kmsg.TxnOffsetCommit, 0, 5, 0}, // 6 is of Kafka 4.4
+		{kmsg.WriteTxnMarkers, 1, 2, 0},
 		{kmsg.DescribeConfigs, 1, 4, both},
 		{kmsg.AlterConfigs, 0, 2, both},
 		{kmsg.DescribeLogDirs, 1, 5, 0},
@@ -135,6 +136,7 @@ func kafkaAPIs() []API {
 		{kmsg.DescribeCluster, 0, 2, both},
 		{kmsg.DescribeQuorum, 0, 2, both},
 		{kmsg.UpdateFeatures, 0, 2, both},
+		{kmsg.DescribeProducers, 0, 0, 0},
 		{kmsg.AlterPartition, 2, 3, internal},
 		{kmsg.BrokerRegistration, 0, 4, internal},
 		{kmsg.BrokerHeartbeat, 0, 2, internal},

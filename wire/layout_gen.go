@@ -293,6 +293,22 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 11},
 		{op: opTags, max: 32767},
 	}}, // EndTxn
+	27: {1, []layout{
+		{op: opArray, max: 32767, size: sizeOf[kmsg.WriteTxnMarkersRequestMarker](), fields: []layout{
+			{op: opFixed, max: 32767, size: 11},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.WriteTxnMarkersRequestMarkerTopic](), fields: []layout{
+				{op: opString, max: 32767},
+				{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+					{op: opFixed, max: 32767, size: 4},
+				}},
+				{op: opTags, max: 32767},
+			}},
+			{op: opFixed, max: 32767, size: 4},
+			{op: opFixed, min: 2, max: 32767, size: 1},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // WriteTxnMarkers
 	28: {3, []layout{
 		{op: opString, max: 32767},
 		{op: opString, max: 32767},
@@ -485,6 +501,16 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, min: 2, max: 32767, size: 1},
 		{op: opTags, max: 32767},
 	}}, // DescribeCluster
+	61: {0, []layout{
+		{op: opArray, max: 32767, size: sizeOf[kmsg.DescribeProducersRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[int32](), fields: []layout{
+				{op: opFixed, max: 32767, size: 4},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opTags, max: 32767},
+	}}, // DescribeProducers
 	62: {0, []layout{
 		{op: opFixed, max: 32767, size: 4},
 		{op: opString, max: 32767},

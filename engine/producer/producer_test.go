@@ -44,13 +44,7 @@ func TestCheck(t *testing.T) {
 	inTxn := entryOf(transactional(batch(3, 0, 10)))
 	afterMarker := entryOf(transactional(batch(3, 0, 10)), marker(3, 1, 1010))
 	bumpedByMarker := entryOf(transactional(batch(3, 0, 10)), marker(4, 1, 1010))
-	tests := []struct {
-		name    string
-		entry   *Entry
-		batch   Batch
-		dupBase ids.Offset // 0: no duplicate
-		err     error
-	}{
+	runChecks(t, []checkCase{
 		{name: "no state, sequence 0", batch: batch(0, 0, 1)},
 		{name: "no state, any sequence", batch: batch(0, 4711, 1)},
 		{name: "next batch", entry: six, batch: batch(3, 60, 10)},
@@ -83,7 +77,20 @@ func TestCheck(t *testing.T) {
 		{name: "after a marker of a new epoch it begins at 0", entry: bumpedByMarker, batch: transactional(batch(4, 0, 1))},
 		{name: "after a marker of a new epoch no other", entry: bumpedByMarker, batch: transactional(batch(4, 10, 1)), err: ErrOutOfOrderSequence},
 		{name: "after a marker of a new epoch the old one is fenced", entry: bumpedByMarker, batch: transactional(batch(3, 10, 1)), err: ErrInvalidProducerEpoch},
-	}
+	})
+}
+
+// checkCase is one question to Check.
+type checkCase struct {
+	name    string
+	entry   *Entry
+	batch   Batch
+	dupBase ids.Offset // 0: no duplicate
+	err     error
+}
+
+func runChecks(t *testing.T, tests []checkCase) {
+	t.Helper()
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			dup, isDup, err := Check(tt.entry, tt.batch)
@@ -95,6 +102,38 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCheckOfMarkersAndTransactions(t *testing.T) {
+	inTxn := entryOf(transactional(batch(3, 0, 10)))
+	afterMarker := entryOf(transactional(batch(3, 0, 10)), marker(3, 1, 1010))
+	bumpedByMarker := entryOf(transactional(batch(3, 0, 10)), marker(4, 1, 1010))
+	tv2 := func(b Batch) Batch {
+		b.TransactionVersion = 2
+		return b
+	}
+	unsequenced := func(epoch int16) Batch { return transactional(batch(epoch, -1, 2)) }
+	runChecks(t, []checkCase{
+		{name: "no state, version 2, sequence 0", batch: tv2(transactional(batch(4, 0, 1)))},
+		{name: "no state, version 2, another sequence", batch: tv2(transactional(batch(4, 7, 1))), err: ErrOutOfOrderSequence},
+		{name: "no state, version 2, no transaction", batch: tv2(batch(4, 7, 1))},
+		{name: "no state, version 1, another sequence", batch: transactional(batch(4, 7, 1))},
+		{name: "no state, marker", batch: marker(4, 7, 1)},
+		{name: "no state, coordinator's batch", batch: tv2(unsequenced(4))},
+		{name: "marker of the epoch", entry: inTxn, batch: marker(3, 1, 1010)},
+		{name: "marker of a later epoch", entry: inTxn, batch: marker(4, 1, 1010)},
+		{name: "marker of an old epoch", entry: inTxn, batch: marker(2, 1, 1010), err: ErrInvalidProducerEpoch},
+		{name: "marker again", entry: afterMarker, batch: marker(3, 1, 1011)},
+		{name: "marker of an old coordinator", entry: afterMarker, batch: marker(3, 0, 1011), err: ErrCoordinatorFenced},
+		{name: "marker of an old coordinator and epoch", entry: afterMarker, batch: marker(2, 0, 1011), err: ErrInvalidProducerEpoch},
+		{name: "version 2, marker of the epoch that is open", entry: inTxn, batch: tv2(marker(3, 1, 1010)), err: ErrInvalidProducerEpoch},
+		{name: "version 2, marker of a later epoch", entry: inTxn, batch: tv2(marker(4, 1, 1010))},
+		{name: "version 2, marker again", entry: bumpedByMarker, batch: tv2(marker(4, 1, 1011))},
+		{name: "version 2, marker of an old epoch", entry: bumpedByMarker, batch: tv2(marker(3, 1, 1011)), err: ErrInvalidProducerEpoch},
+		{name: "coordinator's batch", entry: inTxn, batch: unsequenced(3)},
+		{name: "coordinator's batch again is no duplicate", entry: entryOf(unsequenced(3)), batch: unsequenced(3)},
+		{name: "coordinator's batch of an old epoch", entry: inTxn, batch: unsequenced(2), err: ErrInvalidProducerEpoch},
+	})
 }
 
 func TestDuplicateAnswersWithTheFirstAppend(t *testing.T) {

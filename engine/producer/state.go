@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,9 +22,9 @@ type Undo struct {
 	before     Entry
 }
 
-// Append takes a batch that is in the log into account. Batches without a producer id (negative) change nothing,
-// and neither does their Undo.
-func (s *State) Append(b Batch) Undo {
+// Append takes a batch that is in the log into account, at the wall clock's nowMs (ms). Batches without a producer id (negative)
+// change nothing, and neither does their Undo.
+func (s *State) Append(b Batch, nowMs int64) Undo {
 	if b.ProducerID < 0 {
 		return Undo{producerID: -1}
 	}
@@ -33,6 +34,7 @@ func (s *State) Append(b Batch) Undo {
 		e = NewEntry(b.Epoch)
 	}
 	e.Append(b)
+	e.seenMs = nowMs
 	if s.entries == nil {
 		s.entries = make(map[int64]Entry)
 	}
@@ -52,23 +54,49 @@ func (s *State) Revert(u Undo) {
 	}
 }
 
+// Transaction is what Revert does to the producer's open transaction: where it began, ids.NoOffset for none; for
+// Transactions.Restore.
+func (u Undo) Transaction() (producerID int64, first ids.Offset) {
+	if !u.existed {
+		return u.producerID, ids.NoOffset
+	}
+	return u.producerID, u.before.TxnFirstOffset
+}
+
 // Get is a producer's state, a copy; false when nothing is known of it.
 func (s *State) Get(producerID int64) (Entry, bool) {
 	e, ok := s.entries[producerID]
+	e.seenMs = 0 // nobody else's business
 	return e, ok
 }
 
 // Len is the number of producers.
 func (s *State) Len() int { return len(s.entries) }
 
-// Expire forgets producers whose last batch is ttlMs or more older than nowMs (both ms, the batch's own
-// timestamp) and that have no open transaction. It returns how many.
+// expiryGraceMs is how long a producer is kept at least, by this replica's clock, when its timestamps are old: nobody repeats a batch
+// for longer.
+const expiryGraceMs = 60 * 60 * 1000
+
+// Expire forgets producers whose last batch is ttlMs or more older than nowMs (both ms, the batch's own timestamp, as in
+// Kafka) and that have no open transaction. It returns how many.
+//
+// Each replica expires by itself, and batches may carry old timestamps. So that no replica forgets a producer that is still
+// writing, and takes a repeated batch for a new one when it leads, a batch counts for an hour (or ttlMs, if that is less) from
+// when it came here as well.
 func (s *State) Expire(nowMs, ttlMs int64) int {
 	before := len(s.entries)
 	maps.DeleteFunc(s.entries, func(_ int64, e Entry) bool {
-		return e.TxnFirstOffset == ids.NoOffset && nowMs-e.LastTimestamp >= ttlMs
+		return e.TxnFirstOffset == ids.NoOffset && nowMs-e.LastTimestamp >= ttlMs && nowMs-e.seenMs >= min(ttlMs, expiryGraceMs)
 	})
 	return before - len(s.entries)
+}
+
+// Clone is a copy of all producers.
+func (s *State) Clone() map[int64]Entry { return maps.Clone(s.entries) }
+
+// Retain forgets the producers without an open transaction that keep does not want.
+func (s *State) Retain(keep func(producerID int64) bool) {
+	maps.DeleteFunc(s.entries, func(id int64, e Entry) bool { return e.TxnFirstOffset == ids.NoOffset && !keep(id) })
 }
 
 const snapshotVersion = 1
@@ -92,6 +120,33 @@ func (s *State) AppendSnapshot(dst []byte) []byte {
 	return dst
 }
 
+// SnapshotWithin is a snapshot of at most maxBytes: of more, the producers that have been silent for longest and have no open
+// transaction are left out.
+func (s *State) SnapshotWithin(maxBytes int) []byte {
+	b := s.AppendSnapshot(nil)
+	if len(b) <= maxBytes {
+		return b
+	}
+	var silent []int64
+	for id, e := range s.entries {
+		if e.TxnFirstOffset == ids.NoOffset {
+			silent = append(silent, id)
+		}
+	}
+	slices.SortFunc(silent, func(a, b int64) int { return cmp.Compare(s.entries[b].LastTimestamp, s.entries[a].LastTimestamp) })
+	for len(b) > maxBytes && len(silent) > 0 {
+		silent = silent[:len(silent)*maxBytes/len(b)*9/10]
+		keep := make(map[int64]bool, len(silent))
+		for _, id := range silent {
+			keep[id] = true
+		}
+		part := State{entries: maps.Clone(s.entries)}
+		part.Retain(func(id int64) bool { return keep[id] })
+		b = part.AppendSnapshot(b[:0])
+	}
+	return b
+}
+
 func (e *Entry) appendTo(dst []byte) []byte {
 	dst = bin.AppendVarint(dst, e.Epoch)
 	dst = bin.AppendVarint(dst, e.CoordinatorEpoch)
@@ -108,8 +163,9 @@ func (e *Entry) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// LoadSnapshot replaces the state by a snapshot. On error (wrapping bin.ErrMalformed) the state is as before.
-func (s *State) LoadSnapshot(b []byte) error {
+// LoadSnapshot replaces the state by a snapshot, at the wall clock's nowMs (ms). On error (wrapping bin.ErrMalformed) the
+// state is as before.
+func (s *State) LoadSnapshot(b []byte, nowMs int64) error {
 	r := bin.NewReader(b)
 	r.Version(snapshotVersion)
 	n := r.Count(minEntryBytes)
@@ -124,6 +180,7 @@ func (s *State) LoadSnapshot(b []byte) error {
 		if r.Err() != nil {
 			break
 		}
+		e.seenMs = nowMs
 		entries[id] = e
 		before = id
 	}

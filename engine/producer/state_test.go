@@ -54,7 +54,7 @@ func TestRevertRestoresEveryEarlierState(t *testing.T) {
 		var undos []Undo
 		t.Repeat(map[string]func(*rapid.T){
 			"append": func(t *rapid.T) {
-				undos = append(undos, s.Append(drawBatch(t)))
+				undos = append(undos, s.Append(drawBatch(t), 0))
 				images = append(images, image(&s))
 			},
 			"truncate": func(t *rapid.T) {
@@ -80,11 +80,11 @@ func TestSnapshotRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s State
 		for range rapid.IntRange(0, 60).Draw(t, "appends") {
-			s.Append(drawBatch(t))
+			s.Append(drawBatch(t), 0)
 		}
 		snapshot := s.AppendSnapshot([]byte("before"))[len("before"):]
 		var loaded State
-		if err := loaded.LoadSnapshot(snapshot); err != nil {
+		if err := loaded.LoadSnapshot(snapshot, 0); err != nil {
 			t.Fatal(err)
 		}
 		if image(&loaded) != image(&s) {
@@ -104,16 +104,16 @@ func TestSnapshotAndReplayEqualTheWholeHistory(t *testing.T) {
 		var whole, rebuilt State
 		for i := range batches {
 			batches[i] = drawBatch(t)
-			whole.Append(batches[i])
+			whole.Append(batches[i], 0)
 		}
 		for _, b := range batches[:cut] {
-			rebuilt.Append(b)
+			rebuilt.Append(b, 0)
 		}
-		if err := rebuilt.LoadSnapshot(rebuilt.AppendSnapshot(nil)); err != nil {
+		if err := rebuilt.LoadSnapshot(rebuilt.AppendSnapshot(nil), 0); err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range batches[cut:] {
-			rebuilt.Append(b)
+			rebuilt.Append(b, 0)
 		}
 		if image(&rebuilt) != image(&whole) {
 			t.Fatalf("rebuilt:\n%swant:\n%s", image(&rebuilt), image(&whole))
@@ -126,11 +126,11 @@ func TestExpire(t *testing.T) {
 	plain := batch(1, 0, 1)
 	for i, at := range []int64{100, 199, 200, 300} {
 		plain.ProducerID, plain.Timestamp = int64(i), at
-		s.Append(plain)
+		s.Append(plain, 0)
 	}
 	open := transactional(plain)
 	open.ProducerID, open.Timestamp = 9, 100
-	s.Append(open)
+	s.Append(open, 0)
 	if n := s.Expire(300, 101); n != 2 || s.Len() != 3 {
 		t.Fatalf("%d expired and %d left, want 2 and 3", n, s.Len())
 	}
@@ -141,17 +141,38 @@ func TestExpire(t *testing.T) {
 	}
 	closing := marker(1, 1, 50)
 	closing.ProducerID, closing.Timestamp = 9, 100
-	s.Append(closing)
+	s.Append(closing, 0)
 	if n := s.Expire(300, 101); n != 1 {
 		t.Errorf("%d expired after the transaction ended, want 1", n)
 	}
 }
 
+// Old timestamps alone do not have a producer forgotten that has just written: a replica that led next would take its repeated batches for new ones.
+func TestExpireKeepsWhoHasJustWritten(t *testing.T) {
+	const ttl = 24 * 60 * 60 * 1000
+	const now = 100 * ttl
+	var s State
+	s.Append(batch(1, 0, 1), now)
+	if n := s.Expire(now+expiryGraceMs-1, ttl); n != 0 {
+		t.Errorf("%d expired within the grace", n)
+	}
+	var loaded State
+	if err := loaded.LoadSnapshot(s.AppendSnapshot(nil), now+expiryGraceMs); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Expire(now+expiryGraceMs, ttl); n != 1 {
+		t.Errorf("%d expired after the grace, want 1", n)
+	}
+	if n := loaded.Expire(now+expiryGraceMs, ttl); n != 0 {
+		t.Errorf("%d expired that were loaded just now", n)
+	}
+}
+
 func TestRevertBringsBackAnExpiredProducer(t *testing.T) {
 	var s State
-	s.Append(batch(1, 0, 1))
+	s.Append(batch(1, 0, 1), 0)
 	before := image(&s)
-	u := s.Append(batch(1, 1, 1))
+	u := s.Append(batch(1, 1, 1), 0)
 	s.Expire(1<<40, 1)
 	s.Revert(u)
 	if got := image(&s); got != before {
@@ -163,7 +184,7 @@ func TestBatchesWithoutProducerChangeNothing(t *testing.T) {
 	var s State
 	b := batch(-1, -1, 3)
 	b.ProducerID = -1
-	s.Revert(s.Append(b))
+	s.Revert(s.Append(b, 0))
 	if s.Len() != 0 {
 		t.Errorf("%d producers", s.Len())
 	}
@@ -172,17 +193,17 @@ func TestBatchesWithoutProducerChangeNothing(t *testing.T) {
 func goldenState() *State {
 	var s State
 	for i := range int32(7) {
-		s.Append(batch(1, i*10, 10))
+		s.Append(batch(1, i*10, 10), 0)
 	}
 	other := transactional(batch(300, 1<<31-3, 5))
 	other.ProducerID = 1 << 50
-	s.Append(other)
+	s.Append(other, 0)
 	closed := transactional(batch(2, 0, 1))
 	closed.ProducerID = 1<<50 + 1
-	s.Append(closed)
+	s.Append(closed, 0)
 	end := marker(3, 12, 2000)
 	end.ProducerID = closed.ProducerID
-	s.Append(end)
+	s.Append(end, 0)
 	return &s
 }
 
@@ -216,7 +237,7 @@ func TestLoadSnapshotRefusesDamageAndKeepsTheState(t *testing.T) {
 		bad[fmt.Sprintf("cut at %d", n)] = good[:n]
 	}
 	for name, b := range bad {
-		if err := s.LoadSnapshot(b); !errors.Is(err, bin.ErrMalformed) {
+		if err := s.LoadSnapshot(b, 0); !errors.Is(err, bin.ErrMalformed) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
@@ -231,7 +252,7 @@ func FuzzLoadSnapshot(f *testing.F) {
 	f.Add([]byte{1, 3, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s State
-		if err := s.LoadSnapshot(b); err != nil {
+		if err := s.LoadSnapshot(b, 0); err != nil {
 			return
 		}
 		if again := s.AppendSnapshot(nil); !bytes.Equal(again, b) {
@@ -267,7 +288,7 @@ func fill(producers int64, batches int32) *State {
 		for i := range batches {
 			p := batch(1, i, 1)
 			p.ProducerID = id
-			s.Append(p)
+			s.Append(p, 0)
 		}
 	}
 	return &s
@@ -279,7 +300,7 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.ProducerID = (p.ProducerID + 1) % 1000
-		s.Append(p)
+		s.Append(p, 0)
 	}
 }
 
