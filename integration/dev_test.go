@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -22,7 +23,7 @@ func TestClusterInOneTerminal(t *testing.T) {
 	notes := &strings.Builder{}
 	cmd.Stderr = notes
 	must(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill() }() // fails when it has ended, as it should
+	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM) }() // fails when it has ended, as it should; after it all nodes end
 	bootstrap, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatalf("no bootstrap line: %v\n%s", err, notes)
