@@ -38,6 +38,9 @@ func TestClusterInOneTerminal(t *testing.T) {
 	if got := cairn(t, "", "bench", "produce", at, "--topic", "t", "--num-records", "5000", "--record-size", "100"); !strings.HasPrefix(got, "5000 records sent, ") {
 		t.Errorf("bench produce printed %s", got)
 	}
+	if got := cairn(t, "", "status", at); !strings.Contains(got, "Partitions: 6  Offline: 0") || strings.Contains(got, "No answer") {
+		t.Errorf("status printed\n%s", got)
+	}
 	_, err = io.WriteString(in, "quit\n")
 	must(t, err)
 	if err := cmd.Wait(); err != nil {

@@ -51,6 +51,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			startCommand(),
 			devCommand(),
+			statusCommand(),
 			topicsCommand(),
 			configsCommand(),
 			produceCommand(),

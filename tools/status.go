@@ -1,0 +1,271 @@
+package tools
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// statusListMax bounds the partitions, groups and warnings that a screen has room for; the JSON form has all.
+const statusListMax = 8
+
+// ClusterStatus is the state of a cluster at one look. Sizes are in bytes; -1: not told.
+type ClusterStatus struct {
+	ClusterID       string           `json:"clusterId"`
+	Controller      int32            `json:"activeController"` // -1: none
+	Voters          []quorumReplica  `json:"voters"`
+	Brokers         []brokerStatus   `json:"brokers"`
+	Topics          int              `json:"topics"`
+	Partitions      int              `json:"partitions"`
+	Offline         []topicPartition `json:"offlinePartitions"`
+	UnderReplicated []topicPartition `json:"underReplicatedPartitions"`
+	UnderMinISR     []topicPartition `json:"underMinIsrPartitions"`
+	Losses          int              `json:"losses"`
+	LostRecords     int64            `json:"lostRecords"`
+	Groups          []groupLag       `json:"groups"` // by lag, largest first
+	Unanswered      []string         `json:"unanswered"`
+}
+
+type brokerStatus struct {
+	ID       int32  `json:"id"`
+	Address  string `json:"address"`
+	Fenced   bool   `json:"fenced"`
+	Leaders  int    `json:"leaders"`
+	Replicas int    `json:"replicas"`
+	Behind   int    `json:"outOfSyncReplicas"`
+	Stored   int64  `json:"storedBytes"`
+	Total    int64  `json:"diskBytes"`
+	Usable   int64  `json:"usableBytes"`
+}
+
+type groupLag struct {
+	Group   string `json:"group"`
+	State   string `json:"state"`
+	Members int    `json:"members"`
+	Lag     int64  `json:"lag"`
+}
+
+// Healthy reports whether nothing asks for an operator: all brokers live, all partitions led and replicated, no loss noted.
+func (s *ClusterStatus) Healthy() bool {
+	return s.Controller >= 0 && len(s.Offline)+len(s.UnderReplicated)+len(s.UnderMinISR)+s.Losses+len(s.Unanswered) == 0 &&
+		!slices.ContainsFunc(s.Brokers, func(b brokerStatus) bool { return b.Fenced })
+}
+
+// Status prints one screen about the cluster. The error is nil also when the cluster is not healthy, unless failing is asked for.
+func Status(ctx context.Context, conn Connection, check bool, out Output) error {
+	s, err := askStatus(ctx, conn, out)
+	if err != nil {
+		return err
+	}
+	if out.JSON {
+		err = out.writeJSON(s)
+	} else {
+		_, err = fmt.Fprint(out.Out, s.screen())
+	}
+	if err == nil && check && !s.Healthy() {
+		err = fmt.Errorf("the cluster needs attention")
+	}
+	return err
+}
+
+func askStatus(ctx context.Context, conn Connection, out Output) (*ClusterStatus, error) {
+	cl, err := conn.openAdmin(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	s := &ClusterStatus{
+		Controller: -1, Offline: []topicPartition{}, UnderReplicated: []topicPartition{}, UnderMinISR: []topicPartition{}, Groups: []groupLag{}, Unanswered: []string{},
+		Voters: []quorumReplica{}, Brokers: []brokerStatus{},
+	}
+	if err := s.askBrokers(ctx, cl); err != nil {
+		return nil, err
+	}
+	if err := s.askPartitions(ctx, cl); err != nil {
+		return nil, err
+	}
+	// What follows may fail while a part of the cluster is down: that is news, not the end of the report.
+	s.note("quorum", s.askController(ctx, cl))
+	s.askDisks(ctx, cl)
+	s.note("losses", s.askLosses(ctx, conn))
+	s.note("groups", s.askGroups(ctx, cl))
+	return s, nil
+}
+
+func (s *ClusterStatus) note(what string, err error) {
+	if err != nil {
+		s.Unanswered = append(s.Unanswered, fmt.Sprintf("%s: %v", what, Explain(err)))
+	}
+}
+
+func (s *ClusterStatus) askBrokers(ctx context.Context, cl *kgo.Client) error {
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.EndpointType, req.IncludeFencedBrokers = 1, true
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	if err := brokerError(resp.ErrorCode, resp.ErrorMessage); err != nil {
+		return err
+	}
+	s.ClusterID = resp.ClusterID
+	for _, b := range resp.Brokers {
+		s.Brokers = append(s.Brokers, brokerStatus{
+			ID: b.NodeID, Address: net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), Fenced: b.IsFenced, Stored: -1, Total: -1, Usable: -1,
+		})
+	}
+	slices.SortFunc(s.Brokers, func(a, b brokerStatus) int { return cmp.Compare(a.ID, b.ID) })
+	return nil
+}
+
+func (s *ClusterStatus) askController(ctx context.Context, cl *kgo.Client) error {
+	q, err := askQuorum(ctx, cl)
+	if err != nil {
+		return err
+	}
+	s.Controller = q.LeaderID
+	for _, r := range q.Replicas {
+		if r.Status != "Observer" {
+			s.Voters = append(s.Voters, r)
+		}
+	}
+	return nil
+}
+
+// askPartitions counts topics and partitions, and names those that are not as they should be.
+func (s *ClusterStatus) askPartitions(ctx context.Context, cl *kgo.Client) error {
+	found, err := kadm.NewClient(cl).ListTopicsWithInternal(ctx)
+	if err != nil {
+		return err
+	}
+	byID := map[int32]*brokerStatus{}
+	for i := range s.Brokers {
+		byID[s.Brokers[i].ID] = &s.Brokers[i]
+	}
+	s.Topics = len(found)
+	for _, t := range found.Sorted() {
+		for _, p := range t.Partitions.Sorted() {
+			s.Partitions++
+			s.count(topicPartition{p.Topic, p.Partition}, p, byID)
+		}
+	}
+	return s.askMinISR(ctx, cl, found)
+}
+
+func (s *ClusterStatus) count(tp topicPartition, p kadm.PartitionDetail, byID map[int32]*brokerStatus) {
+	if p.Leader < 0 {
+		s.Offline = append(s.Offline, tp)
+	} else if b := byID[p.Leader]; b != nil {
+		b.Leaders++
+	}
+	if len(p.ISR) < len(p.Replicas) {
+		s.UnderReplicated = append(s.UnderReplicated, tp)
+	}
+	for _, r := range p.Replicas {
+		b := byID[r]
+		if b == nil {
+			continue
+		}
+		b.Replicas++
+		if !slices.Contains(p.ISR, r) {
+			b.Behind++
+		}
+	}
+}
+
+// askMinISR finds partitions with fewer in-sync replicas than acks=all needs.
+func (s *ClusterStatus) askMinISR(ctx context.Context, cl *kgo.Client, topics kadm.TopicDetails) error {
+	if len(s.UnderReplicated) == 0 {
+		return nil
+	}
+	var names []string
+	for _, tp := range s.UnderReplicated {
+		if !slices.Contains(names, tp.Topic) {
+			names = append(names, tp.Topic)
+		}
+	}
+	configs, err := kadm.NewClient(cl).DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return err
+	}
+	least := map[string]int{}
+	for _, c := range configs {
+		for _, kv := range c.Configs {
+			if n, err := strconv.Atoi(kv.MaybeValue()); err == nil && kv.Key == "min.insync.replicas" {
+				least[c.Name] = n
+			}
+		}
+	}
+	for _, tp := range s.UnderReplicated {
+		p := topics[tp.Topic].Partitions[tp.Partition]
+		if len(p.ISR) < min(least[tp.Topic], len(p.Replicas)) {
+			s.UnderMinISR = append(s.UnderMinISR, tp)
+		}
+	}
+	return nil
+}
+
+// askDisks asks each live broker what it stores and how much room it has.
+func (s *ClusterStatus) askDisks(ctx context.Context, cl *kgo.Client) {
+	for i := range s.Brokers {
+		b := &s.Brokers[i]
+		if b.Fenced {
+			continue
+		}
+		resp, err := kmsg.NewPtrDescribeLogDirsRequest().RequestWith(ctx, cl.Broker(int(b.ID)))
+		if err == nil {
+			err = brokerError(resp.ErrorCode, nil)
+		}
+		if err != nil {
+			s.note(fmt.Sprintf("disk of broker %d", b.ID), err)
+			continue
+		}
+		b.Stored, b.Total, b.Usable = 0, 0, 0
+		for _, d := range resp.Dirs {
+			s.note(fmt.Sprintf("disk of broker %d, %s", b.ID, d.Dir), brokerError(d.ErrorCode, nil))
+			b.Total, b.Usable = b.Total+d.TotalBytes, b.Usable+d.UsableBytes
+			for _, t := range d.Topics {
+				for _, p := range t.Partitions {
+					b.Stored += p.Size
+				}
+			}
+		}
+	}
+}
+
+func (s *ClusterStatus) askLosses(ctx context.Context, conn Connection) error {
+	losses, err := ListLosses(ctx, conn, LossesOptions{Partition: -1})
+	if err != nil {
+		return err
+	}
+	s.Losses = len(losses)
+	for _, l := range losses {
+		s.LostRecords += l.To - l.From
+	}
+	return nil
+}
+
+func (s *ClusterStatus) askGroups(ctx context.Context, cl *kgo.Client) error {
+	lags, err := kadm.NewClient(cl).Lag(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range lags.Sorted() {
+		if err := g.Error(); err != nil {
+			s.note("group "+g.Group, err)
+			continue
+		}
+		s.Groups = append(s.Groups, groupLag{g.Group, g.State, len(g.Members), g.Lag.Total()})
+	}
+	slices.SortStableFunc(s.Groups, func(a, b groupLag) int { return cmp.Compare(b.Lag, a.Lag) })
+	return nil
+}

@@ -1,0 +1,106 @@
+package tools
+
+import (
+	"fmt"
+	"strings"
+)
+
+// screen is the status for a person: what asks for attention has a line of its own.
+func (s *ClusterStatus) screen() string {
+	var b strings.Builder
+	verdict := "healthy"
+	if !s.Healthy() {
+		verdict = "NEEDS ATTENTION"
+	}
+	fmt.Fprintf(&b, "Cluster %s: %s\n", s.ClusterID, verdict)
+	controller := "none"
+	if s.Controller >= 0 {
+		controller = fmt.Sprint(s.Controller)
+	}
+	var voters []string
+	for _, v := range s.Voters {
+		voters = append(voters, fmt.Sprint(v.NodeID))
+	}
+	fmt.Fprintf(&b, "Controller: %s (voters %s)\n", controller, strings.Join(voters, ","))
+	fmt.Fprintf(&b, "Topics: %d  Partitions: %d  Offline: %d  Under-replicated: %d  Under min ISR: %d\n", s.Topics, s.Partitions, len(s.Offline),
+		len(s.UnderReplicated), len(s.UnderMinISR))
+	s.writeBrokers(&b)
+	for _, list := range []struct {
+		name string
+		tps  []topicPartition
+	}{{"Offline", s.Offline}, {"Under min ISR", s.UnderMinISR}, {"Under-replicated", s.UnderReplicated}} {
+		if len(list.tps) > 0 {
+			fmt.Fprintf(&b, "%s: %s%s\n", list.name, joinPartitions(list.tps[:min(len(list.tps), statusListMax)], " "), more(len(list.tps)))
+		}
+	}
+	if s.Losses > 0 {
+		fmt.Fprintf(&b, "Losses: %d ranges, %d records; `cairn losses` lists them\n", s.Losses, s.LostRecords)
+	}
+	s.writeGroups(&b)
+	for _, text := range s.Unanswered[:min(len(s.Unanswered), statusListMax)] {
+		fmt.Fprintf(&b, "No answer about %s\n", text)
+	}
+	return b.String()
+}
+
+func more(n int) string {
+	if n <= statusListMax {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", n-statusListMax)
+}
+
+func (s *ClusterStatus) writeBrokers(b *strings.Builder) {
+	t := &table{}
+	for _, head := range []string{"BROKER", "ADDRESS", "STATE", "LEADERS", "REPLICAS", "OUT-OF-SYNC", "STORED", "DISK-FREE"} {
+		t.column(head, len(head))
+	}
+	for _, br := range s.Brokers {
+		state := "live"
+		if br.Fenced {
+			state = "FENCED"
+		}
+		t.row(fmt.Sprint(br.ID), br.Address, state, fmt.Sprint(br.Leaders), fmt.Sprint(br.Replicas), fmt.Sprint(br.Behind), bytesText(br.Stored), freeText(br))
+	}
+	t.write(b)
+}
+
+func (s *ClusterStatus) writeGroups(b *strings.Builder) {
+	if len(s.Groups) == 0 {
+		return
+	}
+	t := &table{}
+	for _, head := range []string{"GROUP", "STATE", "MEMBERS", "LAG"} {
+		t.column(head, len(head))
+	}
+	for _, g := range s.Groups[:min(len(s.Groups), statusListMax)] {
+		t.row(g.Group, g.State, fmt.Sprint(g.Members), fmt.Sprint(g.Lag))
+	}
+	t.write(b)
+	if len(s.Groups) > statusListMax {
+		fmt.Fprintf(b, "%d more groups; `cairn groups describe --all-groups` shows them\n", len(s.Groups)-statusListMax)
+	}
+}
+
+// bytesText is a size for a person, in powers of 1024.
+func bytesText(n int64) string {
+	if n < 0 {
+		return missing
+	}
+	units, v := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}, float64(n)
+	i := 0
+	for ; v >= 1024 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+func freeText(b brokerStatus) string {
+	if b.Total <= 0 {
+		return missing
+	}
+	return fmt.Sprintf("%s (%d %%)", bytesText(b.Usable), b.Usable*100/b.Total)
+}

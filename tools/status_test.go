@@ -1,0 +1,35 @@
+package tools
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestStatusScreenNamesWhatNeedsAttention(t *testing.T) {
+	s := &ClusterStatus{
+		ClusterID: "abc", Controller: 100, Voters: []quorumReplica{{NodeID: 100}}, Topics: 2, Partitions: 12,
+		Brokers: []brokerStatus{
+			{ID: 1, Address: "a:9092", Leaders: 6, Replicas: 12, Stored: 3 << 20, Total: 100 << 30, Usable: 25 << 30},
+			{ID: 2, Address: "b:9092", Fenced: true, Replicas: 12, Behind: 9, Stored: -1, Total: -1, Usable: -1},
+		},
+		Offline: []topicPartition{{"t", 3}}, UnderMinISR: []topicPartition{{"t", 3}}, Losses: 1, LostRecords: 7,
+		Groups: []groupLag{{"readers", "Stable", 3, 1200}}, Unanswered: []string{"disk of broker 2: no answer"},
+	}
+	for i := range int32(9) {
+		s.UnderReplicated = append(s.UnderReplicated, topicPartition{"t", i})
+	}
+	got, path := s.screen(), filepath.Join("testdata", "status.golden")
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || got != string(want) {
+		t.Errorf("got\n%s\nwant\n%s (%v)", got, want, err)
+	}
+	if s.Healthy() {
+		t.Error("called healthy")
+	}
+}
