@@ -11,9 +11,13 @@ import (
 	"cairn/integration/harness"
 )
 
-// quick lets brokers be fenced, and leases end, soon.
+// quick lets brokers be fenced, leases end, and members of groups be missed, soon.
 func quick() map[string]string {
-	return map[string]string{"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300", "replica.lag.time.max.ms": "3000"}
+	return map[string]string{
+		"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300", "replica.lag.time.max.ms": "3000",
+		"group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "500",
+		"group.consumer.min.session.timeout.ms": "6000", "group.consumer.session.timeout.ms": "6000", "group.initial.rebalance.delay.ms": "500",
+	}
 }
 
 // stories plays all of them, or the one asked for.
@@ -24,6 +28,7 @@ func (r *runner) stories(ctx context.Context, binary string) error {
 	}{
 		{"replicas and elections", (*story).replicaRows},
 		{"administration", (*story).adminRows},
+		{"groups of the consumer protocol", r.consumerRows},
 	} {
 		if r.only != "" && r.only != story.name {
 			continue

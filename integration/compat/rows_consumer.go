@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"cairn/integration/workload"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const groupCommand = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+// settleTime is how long a group may take to divide its partitions anew: a session timeout and what a busy machine needs.
+const settleTime = 30 * time.Second
+
+// stockMember is a Java consumer in a group, a process of its own.
+type stockMember struct {
+	cmd *exec.Cmd
+
+	mu   sync.Mutex
+	has  []string        // guarded by mu
+	read map[string]bool // guarded by mu; "PARTITION OFFSET"
+}
+
+// member starts a Java consumer.
+func (s *story) member(classes, group, topic, protocol string) (*stockMember, error) {
+	cmd := exec.CommandContext(s.ctx, "java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes, "cairn.Member", s.at, group, topic, protocol)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	m := &stockMember{cmd: cmd, read: map[string]bool{}}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { // ends with the process
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			what, rest, _ := strings.Cut(lines.Text(), " ")
+			m.mu.Lock()
+			if what == "has" {
+				m.has = strings.Fields(rest)
+			} else {
+				m.read[rest] = true
+			}
+			m.mu.Unlock()
+		}
+	}()
+	return m, nil
+}
+
+func (m *stockMember) signal(sig syscall.Signal) error { return m.cmd.Process.Signal(sig) }
+
+// end sends the signal that ends it, and waits.
+func (m *stockMember) end(sig syscall.Signal) error {
+	err := m.signal(sig)
+	_ = m.cmd.Wait() // its code tells of the signal
+	return err
+}
+
+func (m *stockMember) owned() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.has
+}
+
+// divided waits until the members have all of so many partitions, none of them twice, and each about its share.
+func divided(ctx context.Context, partitions int, members ...*stockMember) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for {
+		owners, even := map[string]int{}, true
+		var text strings.Builder
+		for i, m := range members {
+			list := m.owned()
+			even = even && len(list) >= partitions/len(members)
+			for _, p := range list {
+				owners[p]++
+			}
+			fmt.Fprintf(&text, " member %d: %v;", i, list)
+		}
+		sum := 0
+		for _, n := range owners {
+			sum += n
+		}
+		if even && len(owners) == partitions && sum == partitions {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d partitions are not divided among %d members:%s", partitions, len(members), text.String())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// consumerGroup is what the rows of one group share.
+type consumerGroup struct {
+	*story
+	classes string
+	members []*stockMember // the ones that live
+	all     []*stockMember
+	load    *workload.Load
+}
+
+// start starts members, and waits until the partitions are divided among them and those that were there.
+func (g *consumerGroup) start(partitions int, group, topic string, protocols ...string) error {
+	for _, protocol := range protocols {
+		m, err := g.member(g.classes, group, topic, protocol)
+		if err != nil {
+			return err
+		}
+		g.members, g.all = append(g.members, m), append(g.all, m)
+	}
+	return divided(g.ctx, partitions, g.members...)
+}
+
+// lose ends the last member.
+func (g *consumerGroup) lose(sig syscall.Signal) error {
+	last := len(g.members) - 1
+	m := g.members[last]
+	g.members = g.members[:last]
+	return m.end(sig)
+}
+
+func (g *consumerGroup) endAll() error {
+	var errs []error
+	for len(g.members) > 0 {
+		errs = append(errs, g.lose(syscall.SIGTERM))
+	}
+	g.all = nil
+	return errors.Join(errs...)
+}
+
+// consumerRows are the rows of the consumer protocol (KIP-848), with the stock Java consumer.
+func (r *runner) consumerRows(s *story) []row {
+	g := &consumerGroup{story: s, classes: r.classes}
+	const name = "Java consumer, group.protocol=consumer"
+	return []row{
+		{name, "three members divide 12 partitions", g.joinThree},
+		{"ConsumerGroupCommand", "list, describe: group, state, members", g.described},
+		{name, "one is killed, one frozen and back", g.killAndFreeze},
+		{name, "all brokers are restarted, one after the other", g.rollBrokers},
+		{name, "one unsubscribes; every record was read", g.leaveAndCount},
+		{name, "a regular expression, and a topic that comes later", g.regex},
+		{name, "a classic group becomes a consumer group and a classic one again", g.migrate},
+	}
+}
+
+func (g *consumerGroup) newTopic(name string, partitions int32) error {
+	ctx, cancel := context.WithTimeout(g.ctx, 30*time.Second)
+	defer cancel()
+	return workload.CreateTopic(ctx, g.c.Bootstrap(), name, partitions, 3, nil)
+}
+
+func (g *consumerGroup) joinThree() (err error) {
+	if err = g.newTopic("grouped", 12); err != nil {
+		return err
+	}
+	g.load, err = workload.Start(g.c.Bootstrap(), workload.Options{Topic: "grouped", Partitions: 12, RecordBytes: 100, Every: 5 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	return g.start(12, "g", "grouped", "consumer", "consumer", "consumer")
+}
+
+func (g *consumerGroup) described() error {
+	command := func(args ...string) answer { return g.kafka(g.ctx, groupCommand, args...) }
+	return errors.Join(
+		command("--list", "--type", "consumer", "--state").wants(0, "g ", "Consumer", "Stable"),
+		command("--describe", "--group", "g").wants(0, "GROUP", "LOG-END-OFFSET", "grouped"),
+		command("--describe", "--group", "g", "--state").wants(0, "uniform", "Stable"),
+		command("--describe", "--group", "g", "--members", "--verbose").wants(0, "CURRENT-EPOCH", "TARGET-ASSIGNMENT", "grouped:"),
+	)
+}
+
+func (g *consumerGroup) killAndFreeze() error {
+	if err := g.lose(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := divided(g.ctx, 12, g.members...); err != nil {
+		return err
+	}
+	frozen := g.members[1]
+	if err := frozen.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := divided(g.ctx, 12, g.members[0])
+	return errors.Join(err, frozen.signal(syscall.SIGCONT), divided(g.ctx, 12, g.members...))
+}
+
+func (g *consumerGroup) rollBrokers() error {
+	cl, err := kgo.NewClient(workload.ClientOptions(g.c.Bootstrap())...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(g.ctx, 2*time.Minute)
+	defer cancel()
+	for _, n := range g.c.Brokers() {
+		if err := errors.Join(n.Stop(30*time.Second), n.Start()); err != nil {
+			return err
+		}
+		if _, err := n.WaitReady(ctx); err != nil {
+			return err
+		}
+		if err := workload.WaitTopic(ctx, kadm.NewClient(cl), "grouped", func(p kadm.PartitionDetail) bool {
+			return p.Leader >= 0 && len(p.ISR) == len(p.Replicas)
+		}); err != nil {
+			return err
+		}
+	}
+	return divided(g.ctx, 12, g.members...)
+}
+
+// leaveAndCount has one member leave, and waits until the members have read all that was written, between them.
+func (g *consumerGroup) leaveAndCount() error {
+	ctx, cancel := context.WithTimeout(g.ctx, time.Minute)
+	defer cancel()
+	if err := errors.Join(g.lose(syscall.SIGTERM), divided(ctx, 12, g.members...), g.load.Stop(ctx)); err != nil {
+		return err
+	}
+	cl, err := kgo.NewClient(workload.ClientOptions(g.c.Bootstrap())...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, "grouped")
+	if err != nil {
+		return err
+	}
+	for {
+		missing := 0
+		ends.Each(func(o kadm.ListedOffset) {
+			for at := range o.Offset {
+				if !g.hasRead(fmt.Sprintf("%d %d", o.Partition, at)) {
+					missing++
+				}
+			}
+		})
+		if missing == 0 {
+			return g.endAll()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d records were read by nobody", missing)
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+}
+
+func (g *consumerGroup) hasRead(record string) bool {
+	for _, m := range g.all {
+		m.mu.Lock()
+		read := m.read[record]
+		m.mu.Unlock()
+		if read {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *consumerGroup) regex() error {
+	if err := errors.Join(g.newTopic("logs-a", 4), g.newTopic("xlogs-a", 4)); err != nil {
+		return err
+	}
+	if err := g.start(4, "r", "^logs-.*", "consumer"); err != nil {
+		return err
+	}
+	if err := g.newTopic("logs-b", 2); err != nil {
+		return err
+	}
+	return errors.Join(divided(g.ctx, 6, g.members...), g.endAll())
+}
+
+func (g *consumerGroup) migrate() error {
+	if err := g.start(12, "m", "grouped", "classic", "classic"); err != nil {
+		return err
+	}
+	if err := g.start(12, "m", "grouped", "consumer"); err != nil {
+		return fmt.Errorf("a member of the consumer protocol among classic ones: %w", err)
+	}
+	if err := g.kafka(g.ctx, groupCommand, "--list", "--type", "consumer").wants(0, "\nm "); err != nil {
+		return err
+	}
+	if err := errors.Join(g.lose(syscall.SIGTERM), divided(g.ctx, 12, g.members...)); err != nil {
+		return fmt.Errorf("it leaves: %w", err)
+	}
+	return errors.Join(g.kafka(g.ctx, groupCommand, "--list", "--type", "classic").wants(0, "\nm "), g.endAll())
+}
