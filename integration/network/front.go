@@ -50,7 +50,7 @@ func (f *front) serve(client net.Conn) {
 		return
 	}
 	defer f.n.forget(c)
-	from, known := f.n.owner(client.RemoteAddr())
+	from, known := f.n.owner(client)
 	if !known {
 		return // its process has ended, or is none of the nodes
 	}

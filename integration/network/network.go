@@ -15,6 +15,8 @@ type Network struct {
 	wg   sync.WaitGroup
 	done chan struct{} // closed with the network
 
+	lookups sync.Mutex // held while a connection's owner is looked up; taken before mu
+
 	mu     sync.Mutex
 	closed bool                // guarded by mu
 	fronts map[int]*front      // by node id; guarded by mu

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"testing"
 	"time"
@@ -176,8 +175,30 @@ func TestStrangersAreNotServed(t *testing.T) {
 	}
 }
 
-func TestTableAddress(t *testing.T) {
-	if got := tableAddress(netip.MustParseAddrPort("127.0.0.1:8080")); got != "0100007F:1F90" && got != "7F000001:1F90" {
-		t.Error(got)
+// TestClosedConnectionHasNoOwner: it is not looked for again and again.
+func TestClosedConnectionHasNoOwner(t *testing.T) {
+	n := newNetwork(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	served, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = served.Close() }()
+	n.Started(caller, os.Getpid())
+	if id, known := n.owner(served); !known || id != caller {
+		t.Errorf("node %d, %t", id, known)
+	}
+	abort(c)
+	begun := time.Now()
+	if id, known := n.owner(served); known || time.Since(begun) > time.Second {
+		t.Errorf("node %d, %t after %v", id, known, time.Since(begun))
 	}
 }
