@@ -12,9 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ConsumeOptions are the options of the console consumer. It reads partitions directly, without a consumer group.
+// ConsumeOptions are the options of the console consumer. Without a group it reads partitions directly.
 type ConsumeOptions struct {
 	Topic               string
+	Group               string // share the topic with the other members of a consumer group, and commit
 	Partition           int32  // -1: all of them
 	Offset              string // earliest, latest or a number; with a number a partition is needed
 	FromBeginning       bool   // as Offset earliest
@@ -76,6 +77,9 @@ func (o ConsumeOptions) formatter(asJSON bool) (recordFormatter, error) {
 
 // Consume prints records until MaxMessages, the timeout without a record, or the end of ctx; then it says on out.Err how many there were.
 func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output) error {
+	if err := o.checkGroup(); err != nil {
+		return UsageError{err}
+	}
 	start, err := o.start()
 	if err != nil {
 		return UsageError{err}
@@ -88,8 +92,11 @@ func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output)
 	if err != nil {
 		return UsageError{fmt.Errorf("--isolation-level %s: %w", o.Isolation, err)}
 	}
-	cl, err := conn.open(ctx, out, kgo.FetchIsolationLevel(isolation), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.ConsiderMissingTopicDeletedAfter(DefaultRequestTimeout))
+	opts := []kgo.Opt{kgo.FetchIsolationLevel(isolation), kgo.ConsiderMissingTopicDeletedAfter(DefaultRequestTimeout)}
+	if o.Group != "" {
+		return o.consumeGroup(ctx, conn, start, format, out, opts)
+	}
+	cl, err := conn.open(ctx, out, append(opts, kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
 	if err != nil {
 		return err
 	}
@@ -180,6 +187,9 @@ func (c *consumption) run(ctx context.Context) error {
 			return err
 		}
 		c.count += int64(len(records))
+		if c.opts.Group != "" {
+			c.cl.MarkCommitRecords(records...)
+		}
 	}
 	return nil
 }
@@ -192,6 +202,7 @@ func (c *consumption) poll(ctx context.Context) (kgo.Fetches, error) {
 		defer cancel()
 	}
 	for {
+		c.cl.AllowRebalance() // what was polled before is printed and marked; without a group this does nothing
 		fetches := c.cl.PollRecords(ctx, 10000)
 		for _, e := range fetches.Errors() {
 			switch {

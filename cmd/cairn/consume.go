@@ -8,7 +8,8 @@ import (
 	"cairn/tools"
 )
 
-const consumeHelp = `Reads partitions directly, without a consumer group, from the end unless told otherwise, until interrupted, --max-messages or --timeout-ms.
+const consumeHelp = `Reads all partitions, or --partition, from the end unless told otherwise, until interrupted, --max-messages or --timeout-ms. With --group it is
+a member of that consumer group, reads its share of the partitions from where the group has committed, and commits what it has printed.
 
 Formatter properties (--formatter-property NAME=VALUE): print.timestamp, print.partition, print.offset, print.epoch, print.headers and
 print.key (false), print.value (true), key.separator (\t), line.separator (\n), headers.separator (,), null.literal (null).
@@ -17,6 +18,7 @@ Keys and values are written as they are; --json writes them as base64, --raw wri
 Examples:
 
    cairn consume --topic words --from-beginning --timeout-ms 1000
+   cairn consume --topic words --group readers --from-beginning
    cairn consume --topic chat --partition 0 --offset 1200 --max-messages 10 --formatter-property print.key=true`
 
 func consumeCommand() *cli.Command {
@@ -27,6 +29,7 @@ func consumeCommand() *cli.Command {
 		Description: consumeHelp,
 		Flags: append(connectionFlags("command-property", "consumer-property"), jsonFlag(),
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic"},
+			&cli.StringFlag{Name: "group", Usage: "`NAME` of the consumer group to be a member of"},
 			&cli.IntFlag{Name: "partition", Usage: "read partition `N` alone; -1: all", Value: -1},
 			&cli.StringFlag{Name: "offset", Usage: "start at `OFFSET`: earliest, latest, or a number (then with --partition)", Value: d.Offset},
 			&cli.BoolFlag{Name: "from-beginning", Usage: "start at the earliest record"},
@@ -45,6 +48,7 @@ func consume(c *cli.Context) error {
 		return err
 	}
 	o := tools.DefaultConsumeOptions()
+	o.Group = c.String("group")
 	o.Topic, o.Offset, o.FromBeginning, o.MaxMessages = c.String("topic"), c.String("offset"), c.Bool("from-beginning"), c.Int64("max-messages")
 	o.Isolation, o.FormatterProperties, o.Raw = c.String("isolation-level"), c.StringSlice("formatter-property"), c.Bool("raw")
 	if o.MaxMessages < -1 {
