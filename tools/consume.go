@@ -205,7 +205,10 @@ func (c *consumption) poll(ctx context.Context) (kgo.Fetches, error) {
 		c.cl.AllowRebalance() // what was polled before is printed and marked; without a group this does nothing
 		fetches := c.cl.PollRecords(ctx, 10000)
 		for _, e := range fetches.Errors() {
+			var session *kgo.ErrGroupSession
 			switch {
+			case errors.As(e.Err, &session):
+				c.out.warn("out of the group, joining again: %v", session.Err) // as after a long stop of this process
 			case errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled):
 			case errors.Is(e.Err, kerr.OffsetOutOfRange):
 				return nil, fmt.Errorf("offset %s of %s-%d is not in the log; --offset earliest starts at its beginning", c.opts.Offset, e.Topic, e.Partition)
