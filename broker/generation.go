@@ -141,7 +141,7 @@ func (m *replicaManager) copyPrefix(leader *leaderLink, r engine.Rebase) error {
 		if len(got.records) == 0 {
 			break // nothing is left below the base
 		}
-		if err := prefix.Append(got.records); err != nil {
+		if err := prefix.Append(got.records, got.aborted); err != nil {
 			return err
 		}
 		m.pauseCopy(r.Binding, time.Duration(got.waitMs)*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 // logPrefixKey is the API key with which a replica that joins a generation asks its leader for the log below the base.
 const logPrefixKey = kmsg.Key(10002)
 
-const logPrefixVersion = 2
+const logPrefixVersion = 3
 
 func logPrefixAPI() wire.PrivateAPI {
 	return wire.PrivateAPI{Key: int16(logPrefixKey), Name: "LogPrefix", Clients: true, New: func() kmsg.Request { return &logPrefixRequest{} }}
@@ -71,8 +71,9 @@ type logPrefixResponse struct {
 	base       ids.Offset // of the generation
 	start, end ids.Offset // of the leader's log
 	epochs     []engine.EpochStart
-	waitMs     int32  // how long to wait before the next request
-	records    []byte // whole batches below base; in a response that was read it aliases the frame
+	waitMs     int32                       // how long to wait before the next request
+	aborted    []engine.AbortedTransaction // whose markers are in records
+	records    []byte                      // whole batches below base; in a response that was read it aliases the frame
 }
 
 // Key and the methods below implement kmsg.Response.
@@ -94,6 +95,13 @@ func (r *logPrefixResponse) AppendTo(dst []byte) []byte {
 		dst = bin.AppendVarint(dst, e.Epoch)
 		dst = bin.AppendVarint(dst, e.Start)
 	}
+	dst = bin.AppendUvarint(dst, uint64(len(r.aborted)))
+	for _, a := range r.aborted {
+		dst = bin.AppendUvarint(dst, uint64(a.ProducerID))
+		dst = bin.AppendUvarint(dst, uint64(a.First))
+		dst = bin.AppendUvarint(dst, uint64(a.Last))
+		dst = bin.AppendUvarint(dst, uint64(a.Stable))
+	}
 	return append(dst, r.records...)
 }
 
@@ -109,6 +117,10 @@ func (r *logPrefixResponse) ReadFrom(src []byte) error {
 		if i > 0 && (r.epochs[i].Epoch <= r.epochs[i-1].Epoch || r.epochs[i].Start < r.epochs[i-1].Start) {
 			b.Fail("epochs are not ascending")
 		}
+	}
+	r.aborted = make([]engine.AbortedTransaction, b.Count(4))
+	for i := range r.aborted {
+		r.aborted[i] = engine.AbortedTransaction{ProducerID: b.Int64(), First: ids.Offset(b.Int64()), Last: ids.Offset(b.Int64()), Stable: ids.Offset(b.Int64())}
 	}
 	r.records = b.Rest()
 	if err := b.Done(); err != nil {
@@ -155,6 +167,9 @@ func (b *Broker) logPrefix(req *logPrefixRequest, resp *logPrefixResponse) error
 	}
 	for _, part := range got.Parts {
 		resp.records = append(resp.records, part...)
+	}
+	if resp.aborted, err = log.AbortedBetween(req.from, got.Next); err != nil {
+		return err
 	}
 	wait, _ := b.replicas.throttle.charge(p.topic, p.index, req.node, len(resp.records))
 	resp.waitMs = int32(wait.Milliseconds())

@@ -347,9 +347,9 @@ func (e *Engine) OpenPrefix(b Binding) (*Prefix, error) {
 // Next is the offset to go on at.
 func (p *Prefix) Next() ids.Offset { return p.state.Next }
 
-// Append stores batches as they are in the log of another replica, in order, from Next on. They are checked whole; nothing
-// is stored after an error. raw is borrowed. They are durable after Finish, or a prefix of them after a crash before it.
-func (p *Prefix) Append(raw []byte) error {
+// Append stores batches as they are in the log of another replica, in order, from Next on, and the aborted transactions whose markers are
+// among them. They are checked whole; nothing is stored after an error. raw is borrowed. They are durable after Finish, or a prefix of them after a crash before it.
+func (p *Prefix) Append(raw []byte, aborted []AbortedTransaction) error {
 	b := p.e.newBatch(len(raw))
 	defer b.Close()
 	state, timeBytes := p.state, p.timeBytes
@@ -381,11 +381,26 @@ func (p *Prefix) Append(raw []byte) error {
 		}
 		raw = raw[h.Size():]
 	}
+	if err := p.putAborted(b, aborted, state.Next); err != nil {
+		return err
+	}
 	p.put(b, state)
 	if err := p.e.commit(b, flushLazy); err != nil {
 		return err
 	}
 	p.state, p.timeBytes = state, timeBytes
+	return nil
+}
+
+// putAborted stores the aborted transactions whose markers are in [Next, next).
+func (p *Prefix) putAborted(b *pebble.Batch, aborted []AbortedTransaction, next ids.Offset) error {
+	for _, a := range aborted {
+		if a.Last < p.state.Next || a.Last >= next || a.First > a.Last {
+			return fmt.Errorf("prefix of %s: aborted transaction %+v in [%d, %d)", p.b.Info.label(), a, p.state.Next, next)
+		}
+		row := abortedRow{ProducerID: a.ProducerID, First: a.First, Stable: a.Stable}
+		set(b, appendAbortedKey(nil, p.b.Info.ID, a.Last), row.appendTo(nil))
+	}
 	return nil
 }
 

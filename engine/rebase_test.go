@@ -105,7 +105,7 @@ func (c *rebaseCase) finish(e *Engine) {
 		c.t.Fatal(err)
 	}
 	for _, b := range c.pieces(p.Next()) {
-		if err := p.Append(b); err != nil {
+		if err := p.Append(b, nil); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestRebaseCutsAndPrefixFills(t *testing.T) {
 	for name, raw := range map[string][]byte{
 		"damaged": damaged, "cut": pieces[0][:len(pieces[0])-1], "again": c.pieces(0)[0], "behind the base": shifted(pieces[1], 5),
 	} {
-		if err := p.Append(raw); err == nil {
+		if err := p.Append(raw, nil); err == nil {
 			t.Errorf("a batch was taken: %s", name)
 		}
 	}
@@ -245,7 +245,7 @@ func TestRebaseAfterACrash(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, b := range c.pieces(p.Next()) {
-				if err := p.Append(b); err != nil {
+				if err := p.Append(b, nil); err != nil {
 					t.Fatal(err)
 				}
 				crash()
