@@ -6,6 +6,7 @@ import (
 	"cairn/broker/controller"
 	"cairn/broker/coordinator"
 	"cairn/broker/group"
+	"cairn/broker/txn"
 	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
@@ -42,9 +43,13 @@ type Broker struct {
 	fetchMaxBytes int32
 
 	// The coordinators, and all of them by the topics of their state.
-	groups        *coordinator.Coordinator[*group.Machine]
-	coordinations map[string]coordination
-	internal      internalTopics
+	groups *coordinator.Coordinator[*group.Machine]
+	txns   *coordinator.Coordinator[*txn.Machine]
+	// markerSender ends what txns decides; markerConns and coordinatorConns lead to other brokers.
+	markerSender                  *markerSender
+	markerConns, coordinatorConns *brokerConns
+	coordinations                 map[string]coordination
+	internal                      internalTopics
 	// verifyTxn asks the coordinator of a transaction about partitions; one error for each, nil where the transaction may begin. It
 	// waits, until ctx ends at the latest. nil: there is no transaction coordinator.
 	verifyTxn func(ctx context.Context, v txnVerification) []error

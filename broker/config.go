@@ -75,6 +75,11 @@ type Config struct {
 	ProducerExpiry time.Duration // producer.id.expiration.ms
 	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
 
+	TxnMaxTimeout     time.Duration // transaction.max.timeout.ms
+	TxnExpiration     time.Duration // transactional.id.expiration.ms
+	TxnAbortInterval  time.Duration // transaction.abort.timed.out.transaction.cleanup.interval.ms
+	TxnExpireInterval time.Duration // transaction.remove.expired.transaction.cleanup.interval.ms
+
 	// RebalanceInterval is how often the controller restores preferred leaders; 0: never.
 	RebalanceInterval time.Duration
 	// QuarantineBytes and QuarantineAge limit what is kept in quarantine; negative: nothing does.
@@ -192,9 +197,7 @@ func NewConfig(values map[string]string) (*Config, error) {
 
 		Groups: v.groups(),
 
-		LagTimeMax:     v.millis("replica.lag.time.max.ms"),
-		ProducerExpiry: v.millis("producer.id.expiration.ms"),
-		ProducerCheck:  v.millis("producer.id.expiration.check.interval.ms"),
+		LagTimeMax: v.millis("replica.lag.time.max.ms"),
 
 		RebalanceInterval: v.rebalanceInterval(),
 		QuarantineBytes:   v.number("log.quarantine.bytes"),
@@ -204,6 +207,7 @@ func NewConfig(values map[string]string) (*Config, error) {
 		Profiles:        v.flag("metrics.profiles.enable"),
 		values:          values,
 	}
+	c.readTransactions(v)
 	if _, ok := values["log.dirs"]; !ok { // log.dir counts only where log.dirs is not given
 		c.DataDir = v.text("log.dir")
 	}
@@ -302,4 +306,12 @@ func (c *Config) topicLayer() topicconfig.Layer {
 		}
 	}
 	return l
+}
+
+func (c *Config) readTransactions(v valueReader) {
+	c.ProducerExpiry, c.ProducerCheck = v.millis("producer.id.expiration.ms"), v.millis("producer.id.expiration.check.interval.ms")
+	c.TxnMaxTimeout = v.millis("transaction.max.timeout.ms")
+	c.TxnExpiration = v.millis("transactional.id.expiration.ms")
+	c.TxnAbortInterval = v.millis("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+	c.TxnExpireInterval = v.millis("transaction.remove.expired.transaction.cleanup.interval.ms")
 }

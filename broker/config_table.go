@@ -14,8 +14,9 @@ const (
 	noSecurity     = "No effect: connections are neither encrypted nor authenticated in this version."
 	noSegments     = "No effect: the log is one ordered store and has no segment or index files."
 	noTiering      = "No effect: there is no tiered storage."
-	noTransactions = "No effect: there are no transactions in this version."
-	noTwoPhase     = "Not available: there are no transactions in this version."
+	noTwoPhase     = "Not available: a prepared transaction does not outlive its timeout in this version."
+	noVerifyWait   = "No effect: a partition whose transaction is being ended is asked about every 20 ms, for 100 ms."
+	wholeLoad      = "No effect: a coordinator reads its log in steps of a fixed size."
 	noUnstable     = "Not available: only stable versions are offered."
 	oneDir         = "No effect: a broker has one data directory."
 	ownFlush       = "No effect: log.flush decides when data is durable."
@@ -32,8 +33,8 @@ const (
 // socket.receive.buffer.bytes, socket.send.buffer.bytes (the system tunes them better),
 // offsets.topic.num.partitions and transaction.state.log.num.partitions. Ordered by name; never changed.
 var propertyTable = []property{
-	{Name: "add.partitions.to.txn.retry.backoff.max.ms", Type: typeInt, Default: "100", Limits: "0..", Effect: noEffect, Doc: noTransactions},
-	{Name: "add.partitions.to.txn.retry.backoff.ms", Type: typeInt, Default: "20", Limits: "1..", Effect: noEffect, Doc: noTransactions},
+	{Name: "add.partitions.to.txn.retry.backoff.max.ms", Type: typeInt, Default: "100", Limits: "0..", Effect: noEffect, Doc: noVerifyWait},
+	{Name: "add.partitions.to.txn.retry.backoff.ms", Type: typeInt, Default: "20", Limits: "1..", Effect: noEffect, Doc: noVerifyWait},
 	{Name: "advertised.listeners", Type: typeList, Doc: "Where clients and other brokers reach each listener; the listeners themselves by default."},
 	{Name: "alter.config.policy.class.name", Type: typeClass, Effect: refused, Doc: policyClass},
 	{Name: "alter.log.dirs.replication.quota.window.num", Type: typeInt, Default: "11", Limits: "1..", Effect: noEffect, Doc: oneDir},
@@ -432,17 +433,17 @@ var propertyTable = []property{
 	{Name: "ssl.truststore.password", Type: typePassword, Mode: perBroker, Effect: noEffect, Doc: noSecurity},
 	{Name: "ssl.truststore.type", Type: typeString, Default: "JKS", Mode: perBroker, Effect: noEffect, Doc: noSecurity},
 	{Name: "telemetry.max.bytes", Type: typeInt, Default: "1048576", Limits: "1..", Effect: noEffect, Doc: ownMetrics},
-	{Name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type: typeInt, Default: "10000", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.max.timeout.ms", Type: typeInt, Default: "900000", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.partition.verification.enable", Type: typeBool, Default: "true", Mode: clusterWide, Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.remove.expired.transaction.cleanup.interval.ms", Type: typeInt, Default: "3600000", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.state.log.load.buffer.size", Type: typeInt, Default: "5242880", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.state.log.min.isr", Type: typeInt, Default: "2", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.state.log.num.partitions", Type: typeInt, Default: "16", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.state.log.replication.factor", Type: typeShort, Default: "3", Limits: "1..", Effect: noEffect, Doc: noTransactions},
-	{Name: "transaction.state.log.segment.bytes", Type: typeInt, Default: "104857600", Limits: "1..", Effect: noEffect, Doc: noTransactions},
+	{Name: "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type: typeInt, Default: "10000", Limits: "1..", Doc: "Time between two looks for transactions that are open for longer than their timeout."},
+	{Name: "transaction.max.timeout.ms", Type: typeInt, Default: "900000", Limits: "1..", Doc: "The longest transaction.timeout.ms that a producer may ask for."},
+	{Name: "transaction.partition.verification.enable", Type: typeBool, Default: "true", Mode: clusterWide, Doc: "Whether a partition takes a transaction's first batch only if its coordinator knows of it; for clients before transaction.version 2."},
+	{Name: "transaction.remove.expired.transaction.cleanup.interval.ms", Type: typeInt, Default: "3600000", Limits: "1..", Doc: "Time between two looks for idle transactional ids."},
+	{Name: "transaction.state.log.load.buffer.size", Type: typeInt, Default: "5242880", Limits: "1..", Effect: noEffect, Doc: wholeLoad},
+	{Name: "transaction.state.log.min.isr", Type: typeInt, Default: "2", Limits: "1..", Doc: "min.insync.replicas of __transaction_state."},
+	{Name: "transaction.state.log.num.partitions", Type: typeInt, Default: "16", Limits: "1..", Doc: "Partitions of __transaction_state, which is created at its first use."},
+	{Name: "transaction.state.log.replication.factor", Type: typeShort, Default: "3", Limits: "1..", Doc: "Replicas of __transaction_state, at most one on each broker."},
+	{Name: "transaction.state.log.segment.bytes", Type: typeInt, Default: "104857600", Limits: "1..", Effect: noEffect, Doc: noSegments},
 	{Name: "transaction.two.phase.commit.enable", Type: typeBool, Default: "false", Effect: refused, Doc: noTwoPhase},
-	{Name: "transactional.id.expiration.ms", Type: typeInt, Default: "604800000", Limits: "1..", Effect: noEffect, Doc: noTransactions},
+	{Name: "transactional.id.expiration.ms", Type: typeInt, Default: "604800000", Limits: "1..", Doc: "How long an idle transactional id is remembered."},
 	{Name: "unclean.leader.election.enable", Type: typeBool, Default: "false", Mode: clusterWide, Effect: topicDefault},
 	{
 		Name: "unclean.leader.election.interval.ms", Type: typeLong, Default: "300000", Limits: "1..", Effect: noEffect,

@@ -9,6 +9,7 @@ import (
 	"cairn/broker/controller"
 	"cairn/broker/coordinator"
 	"cairn/broker/group"
+	"cairn/broker/txn"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -31,7 +32,14 @@ func (b *Broker) startCoordinators() error {
 	if err != nil {
 		return err
 	}
-	b.coordinations = map[string]coordination{offsetsTopic: b.groups}
+	b.txns, err = coordinator.New(coordinator.Config[*txn.Machine]{
+		New: b.newTxnMachine, Partitions: func() int32 { return b.partitionsOf(transactionsTopic) },
+		Log: b.log.Named("transactions").With(zap.String("topic", transactionsTopic)),
+	})
+	if err != nil {
+		return err
+	}
+	b.coordinations = map[string]coordination{offsetsTopic: b.groups, transactionsTopic: b.txns}
 	return nil
 }
 

@@ -39,6 +39,11 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.UpdateFeatures:          handleForward,
 		kmsg.WriteTxnMarkers:         handleWriteTxnMarkers,
 		kmsg.DescribeProducers:       handleDescribeProducers,
+		kmsg.AddPartitionsToTxn:      handleAddPartitionsToTxn,
+		kmsg.AddOffsetsToTxn:         handleAddOffsetsToTxn,
+		kmsg.EndTxn:                  handleEndTxn,
+		kmsg.DescribeTransactions:    handleDescribeTransactions,
+		kmsg.ListTransactions:        handleListTransactions,
 
 		kmsg.OffsetCommit:    handleOffsetCommit,
 		kmsg.OffsetFetch:     handleOffsetFetch,

@@ -7,6 +7,7 @@ import (
 	"cairn/broker/controller"
 	"cairn/broker/coordinator"
 	"cairn/broker/topicconfig"
+	"cairn/broker/txn"
 	"cairn/engine"
 	"cairn/engine/producer"
 	"cairn/raftgroup"
@@ -77,7 +78,6 @@ var brokerErrors = []errorRow{
 	{errSessionEpoch, kerr.InvalidFetchSessionEpoch},
 	{errSessionTopicIDs, kerr.FetchSessionTopicIDError},
 	{errProducerIDInput, kerr.InvalidRequest},
-	{errNoTransactions, kerr.CoordinatorNotAvailable},
 	{errProducerIDsPending, kerr.CoordinatorLoadInProgress},
 	{errProducerIDMapping, kerr.InvalidProducerIDMapping},
 	{errNoTxnCoordinator, kerr.CoordinatorNotAvailable},
@@ -92,6 +92,8 @@ var coordinatorErrors = []errorRow{
 	{coordinator.ErrTimeout, kerr.RequestTimedOut},
 	{coordinator.ErrTooLarge, kerr.MessageTooLarge},
 	{coordinator.ErrBusy, kerr.CoordinatorNotAvailable},
+	{txn.ErrNeedProducerID, kerr.CoordinatorLoadInProgress},
+	{txn.ErrRecord, kerr.KafkaStorageError},
 }
 
 // batchErrors refuse a client's batch.

@@ -22,7 +22,7 @@ import (
 var mappedPackages = map[string]string{
 	"engine": "../engine", "producer": "../engine/producer", "raftgroup": "../raftgroup", "batch": "../wire/batch",
 	"wire": "../wire", "controller": "controller", "topicconfig": "topicconfig",
-	"coordinator": "coordinator",
+	"coordinator": "coordinator", "txn": "txn",
 }
 
 // TestEverySentinelHasAKafkaCode compares the exported Err variables of the packages below with the rows of errors.go.

@@ -41,7 +41,7 @@ func TestInitProducerIDChecks(t *testing.T) {
 		{"id alone", nil, 5, -1, kerr.InvalidRequest},
 		{"epoch alone", nil, -1, 3, kerr.InvalidRequest},
 		{"empty transactional id", text(""), -1, -1, kerr.InvalidRequest},
-		{"transactional id", text("tx"), -1, -1, kerr.CoordinatorNotAvailable},
+		{"transactional id, at no coordinator", text("tx"), -1, -1, kerr.NotCoordinator},
 	} {
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch = 4, tc.txn, tc.id, tc.epoch

@@ -201,6 +201,7 @@ func (n *Node) startBroker() error {
 	b.purgatory = newPurgatory(purgatoryConfig{})
 	b.fetchSessions = newFetchSessions(n.cfg.FetchSessionSlots)
 	b.producerIDs = newProducerIDs(client.AllocateProducerID, n.log)
+	b.startTransactions(n.dialNode)
 	if err := b.startCoordinators(); err != nil {
 		return err
 	}

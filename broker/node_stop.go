@@ -132,6 +132,7 @@ func (n *Node) stopServing(ctx context.Context) {
 		return
 	}
 	b.stopCoordinators()
+	b.stopTransactions()
 	if b.purgatory != nil {
 		b.purgatory.close()
 	}

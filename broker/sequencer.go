@@ -269,7 +269,7 @@ func (s *sequencer) speculateLocked(p *proposal, sub *submission) (waits bool, d
 		p.before = spec.entry
 	}
 	if p.batch.Transactional || p.batch.Control {
-		delete(s.verifying, id) // it is open now, or ended meanwhile
+		s.overtakeLocked(&p.batch) // it is open now, or ended meanwhile
 	}
 	spec.entry.Append(p.batch)
 	if p.batch.Transactional && !p.batch.Control && spec.entry.TxnFirstOffset == ids.NoOffset {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"cairn/broker/txn"
 	"cairn/engine/producer"
 	"cairn/internal/ids"
 )
@@ -77,4 +78,14 @@ func (s *sequencer) checkGuardLocked(state *producer.Entry, sub *submission, err
 		return fmt.Errorf("%w: producer %d epoch %d sent sequence %d, %d is still to come", producer.ErrOutOfOrderSequence, b.ProducerID, b.Epoch, b.BaseSequence, sub.guard.lowest)
 	}
 	return err
+}
+
+// overtakeLocked takes away the verification that a batch in the log has overtaken. A marker that raises the epoch leaves that of
+// the producer's next transaction: it goes on with the marker's own epoch, and may have begun before the marker came.
+func (s *sequencer) overtakeLocked(b *producer.Batch) {
+	v := s.verifying[b.ProducerID]
+	if v == nil || b.Control && b.TransactionVersion >= txn.Version2 && v.epoch >= b.Epoch {
+		return
+	}
+	delete(s.verifying, b.ProducerID)
 }

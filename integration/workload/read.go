@@ -80,12 +80,29 @@ func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, erro
 		return nil, err
 	}
 	defer cl.Close()
+	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListEndOffsets)
+}
+
+// ReadCommitted is Read for a consumer that sees committed transactions only, below the last stable offsets. No transaction
+// may be open that began before others ended.
+func ReadCommitted(ctx context.Context, bootstrap []string, topic string) ([]Record, error) {
+	cl, err := kgo.NewClient(append(ClientOptions(bootstrap), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListCommittedOffsets)
+}
+
+// readAll reads from the log starts up to the offsets that list tells.
+func readAll(ctx context.Context, cl *kgo.Client, topic string, list func(context.Context, ...string) (kadm.ListedOffsets, error)) ([]Record, error) {
 	adm := kadm.NewClient(cl)
 	starts, err := listOffsets(ctx, topic, adm.ListStartOffsets)
 	if err != nil {
 		return nil, fmt.Errorf("start offsets of %s: %w", topic, err)
 	}
-	ends, err := listOffsets(ctx, topic, adm.ListEndOffsets)
+	ends, err := listOffsets(ctx, topic, list)
 	if err != nil {
 		return nil, fmt.Errorf("end offsets of %s: %w", topic, err)
 	}
@@ -109,7 +126,9 @@ func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, erro
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			if end, ok := left[r.Partition]; ok && r.Offset < end {
-				records = append(records, Record{r.Partition, r.Offset, r.Value, r.LeaderEpoch})
+				if !r.Attrs.IsControl() {
+					records = append(records, Record{r.Partition, r.Offset, r.Value, r.LeaderEpoch})
+				}
 				if r.Offset == end-1 {
 					delete(left, r.Partition)
 				}
