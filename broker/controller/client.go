@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,6 +162,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // session runs.
 func (c *Client) Register(ctx context.Context) (Registration, error) {
 	var last error
+	said, begun := "", time.Now()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		resp, err := c.control.do(ctx, c.registrationRequest(), requestWithin)
 		if err == nil {
@@ -174,15 +176,43 @@ func (c *Client) Register(ctx context.Context) (Registration, error) {
 			err = kerr.ErrorForCode(r.ErrorCode)
 		}
 		if ctx.Err() == nil || last == nil {
-			if last == nil || last.Error() != err.Error() {
-				c.log.Info("registration with the controller not done yet", zap.Error(err))
-			}
+			said = c.sayNotRegistered(said, err, time.Since(begun))
 			last = err
 		}
 		if err := c.pause(ctx, backoff); err != nil {
 			return Registration{}, fmt.Errorf("register: %w: last attempt: %w", err, last)
 		}
 	}
+}
+
+// quietFor is how long there may be no active controller at a start before that is worth a line: an election takes its time.
+const quietFor = 3 * time.Second
+
+// sayNotRegistered logs why the broker is not registered yet, once for each reason, and returns what was said last.
+func (c *Client) sayNotRegistered(said string, err error, after time.Duration) string {
+	text := err.Error()
+	switch {
+	case said == text, errors.Is(err, kerr.NotController) && after < quietFor:
+		return said
+	case errors.Is(err, kerr.DuplicateBrokerRegistration):
+		other := "unknown"
+		if b := c.cfg.Store.Image().Brokers[c.cfg.NodeID]; b != nil && len(b.Endpoints) > 0 {
+			other = net.JoinHostPort(b.Endpoints[0].Host, strconv.Itoa(int(b.Endpoints[0].Port)))
+		}
+		c.log.Error("another live process is registered with this node id: stop one of the two, or give it another node.id; trying until the registration times out",
+			zap.Int32("nodeId", int32(c.cfg.NodeID)), zap.String("other", other), zap.String("this", c.ownEndpoint()))
+	default:
+		c.log.Info("registration with the controller not done yet", zap.Error(err))
+	}
+	return text
+}
+
+func (c *Client) ownEndpoint() string {
+	if len(c.cfg.Endpoints) == 0 {
+		return "unknown"
+	}
+	e := c.cfg.Endpoints[0]
+	return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
 }
 
 func (c *Client) registrationRequest() *kmsg.BrokerRegistrationRequest {

@@ -76,10 +76,12 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		// Errors are printed and turned into exit codes by run alone.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   onUsageError,
-		CommandNotFound: func(c *cli.Context, name string) {
-			_, _ = fmt.Fprintf(stderr, "cairn: no command %q; `cairn help` lists them\n", name)
-		},
 	}
+	var noHelp error // `cairn help NAME` cannot say that there is no such command
+	app.CommandNotFound = func(c *cli.Context, name string) {
+		noHelp = unknownCommand(c.App.Commands, name, "cairn help")
+	}
+	app.After = func(*cli.Context) error { return noHelp }
 	app.Action = func(c *cli.Context) error {
 		if c.Args().Present() {
 			return unknownCommand(c.App.Commands, c.Args().First(), "cairn help")

@@ -65,6 +65,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"topics", 0, "describe"},
 		{"completion", 0, "complete -o default -F _cairn cairn"},
 		{"nonsense", 2, `no command "nonsense"`},
+		{"help topisc", 2, `did you mean "topics"`},
 		{"conzume", 2, `did you mean "consume"?`},
 		{"-v", 2, "no flag -v;"},
 		{"--version", 2, "did you mean `cairn version`?"},
