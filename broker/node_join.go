@@ -135,6 +135,7 @@ func (n *Node) startReplicas() {
 	}
 	n.replicas = r
 	n.tasks.Go(func() { n.broker.watchLosses(n.ctx) })
+	n.tasks.Go(func() { n.broker.watchDeletedTopics(n.ctx) })
 	n.tasks.Go(func() { n.broker.limitQuarantine(n.ctx) })
 	go func() {
 		defer close(r.done)
