@@ -75,21 +75,34 @@ func wantCommitted(t *testing.T, c *harness.Cluster, topic string, want ...strin
 }
 
 // waitState waits until a transactional id is in a state.
-func waitState(t *testing.T, c *harness.Cluster, id, state string) kadm.DescribedTransaction {
+func waitState(t *testing.T, c *harness.Cluster, id, state string) {
 	t.Helper()
-	cl, err := kgo.NewClient(workload.ClientOptions(c.Bootstrap())...)
-	must(t, err)
-	defer cl.Close()
 	ctx := deadline(t, 30*time.Second)
 	for {
-		described, err := kadm.NewClient(cl).DescribeTransactions(ctx, id)
-		if d, ok := described[id]; err == nil && ok && d.Err == nil && d.State == state {
-			return d
+		d, err := describeTxn(ctx, c, id)
+		if err == nil && d.State == state {
+			return
 		}
 		if pauseErr := workload.Pause(ctx, 20*time.Millisecond); pauseErr != nil {
-			t.Fatalf("%s is not %s: %+v, %v", id, state, described, err)
+			t.Fatalf("%s is not %s: %+v, %v", id, state, d, err)
 		}
 	}
+}
+
+// describeTxn asks with a client of its own, which remembers no coordinator that has died, and does not wait for that one.
+func describeTxn(ctx context.Context, c *harness.Cluster, id string) (kadm.DescribedTransaction, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	cl, err := kgo.NewClient(workload.ClientOptions(c.Bootstrap())...)
+	if err != nil {
+		return kadm.DescribedTransaction{}, err
+	}
+	defer cl.Close()
+	described, err := kadm.NewClient(cl).DescribeTransactions(ctx, id)
+	if err != nil {
+		return kadm.DescribedTransaction{}, err
+	}
+	return described[id], described[id].Err
 }
 
 func createTxnTopic(t *testing.T, c *harness.Cluster, topic string) {
