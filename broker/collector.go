@@ -65,6 +65,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	if b.replicas != nil {
 		gauge("damaged_replicas", "Replicas here whose stored data was found damaged and that are not in sync again.", float64(b.replicas.repairs.count()))
 		c.collectPartitions(ch)
+		collectCoordinators(ch, b.coordinations)
 	}
 	collectEngine(ch, c.n.engine.Metrics())
 }

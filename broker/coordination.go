@@ -27,6 +27,8 @@ type coordination interface {
 	Close()
 }
 
+type coordinatorStats = coordinator.Stats
+
 // coordinationRoom bounds the wait for room in the Raft group's queue when a coordinator appends: its worker has other
 // partitions, too. What found none is tried again.
 const coordinationRoom = 50 * time.Millisecond

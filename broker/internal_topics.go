@@ -101,6 +101,15 @@ func (b *Broker) internalTopic(t *kmsg.CreateTopicsRequestTopic) {
 	set("segment.bytes", strconv.FormatInt(v.number(properties+"segment.bytes"), 10))
 }
 
+// internalReplicas are the replication factors that the topics of coordinators are to have.
+func (c *Config) internalReplicas() map[string]int16 {
+	v := valueReader{c.values}
+	return map[string]int16{
+		offsetsTopic:      int16(v.number("offsets.topic.replication.factor")),
+		transactionsTopic: int16(v.number("transaction.state.log.replication.factor")),
+	}
+}
+
 // partitionsOf is how many partitions a topic has at the moment; 0: there is no such topic.
 func (b *Broker) partitionsOf(topic string) int32 {
 	if t := b.images.Image().Topics[topic]; t != nil {

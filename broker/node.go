@@ -156,7 +156,7 @@ func (n *Node) startQuorum() error {
 		Node: n.cfg.NodeID, Voters: voters, ClusterID: n.dir.Identity().ClusterID,
 		SessionTimeout: n.cfg.SessionTimeout, ConnectionGrace: n.cfg.ConnectionGrace,
 		NumPartitions: n.cfg.NumPartitions, ReplicationFactor: n.cfg.DefaultReplicationFactor,
-		DeleteTopicsDisabled: !n.cfg.DeleteTopics, Static: n.cfg.topicLayer(),
+		InternalReplicas: n.cfg.internalReplicas(), DeleteTopicsDisabled: !n.cfg.DeleteTopics, Static: n.cfg.topicLayer(),
 		ValidateGroupConfigs: valueReader{n.cfg.values}.consumerGroups().ValidateGroup,
 		ValidateBrokerConfig: validateDynamic, AskEnds: n.askEnds, RebalanceInterval: n.cfg.RebalanceInterval, Logger: n.log.Named("controller"),
 	}, n.images)

@@ -175,6 +175,9 @@ func (p *partition) accept(r *reign, start ids.Offset) {
 	wakeAll(reached, wakeReached)
 	if p.coord != nil {
 		p.coord.Began(p.index, partitionReign{p, r})
+		if p.reign.Load() != r { // over already, and its end may have been told first
+			p.coord.Ended(p.index, partitionReign{p, r}, p.watches.holds())
+		}
 	}
 	p.advance()
 	p.owner.isr.wants(p)

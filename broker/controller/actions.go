@@ -69,6 +69,13 @@ func (c *Controller) act(ctx context.Context, rebalance bool) error {
 			return err
 		}
 	}
+	if cmd, ok := raiseInternal(c.store.Image(), c.cfg.InternalReplicas, time.Now()); ok {
+		res, err := c.propose(ctx, cmd)
+		if err != nil {
+			return err
+		}
+		c.acted(cmd, res)
+	}
 	cmds := c.decide(rebalance)
 	if doubtful := c.doubtful(cmds); len(doubtful) > 0 {
 		c.askEnds(ctx, c.store.Image(), doubtful)

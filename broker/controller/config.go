@@ -51,6 +51,8 @@ type Config struct {
 	// default.replication.factor; 1 each).
 	NumPartitions     int32
 	ReplicationFactor int16
+	// InternalReplicas are the replication factors that internal topics get as soon as there are enough brokers, by topic.
+	InternalReplicas map[string]int16
 	// DeleteTopicsDisabled is the opposite of delete.topic.enable.
 	DeleteTopicsDisabled bool
 	// Static is this node's broker properties: CreateTopics answers with the effective topic configs.
