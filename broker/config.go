@@ -71,9 +71,8 @@ type Config struct {
 	// Groups is how consumer groups behave; what it needs of the broker is not set.
 	Groups group.Config
 
-	LagTimeMax     time.Duration // replica.lag.time.max.ms
-	ProducerExpiry time.Duration // producer.id.expiration.ms
-	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
+	LagTimeMax    time.Duration // replica.lag.time.max.ms
+	ProducerCheck time.Duration // producer.id.expiration.check.interval.ms
 
 	TxnMaxTimeout     time.Duration // transaction.max.timeout.ms
 	TxnExpiration     time.Duration // transactional.id.expiration.ms
@@ -309,7 +308,7 @@ func (c *Config) topicLayer() topicconfig.Layer {
 }
 
 func (c *Config) readTransactions(v valueReader) {
-	c.ProducerExpiry, c.ProducerCheck = v.millis("producer.id.expiration.ms"), v.millis("producer.id.expiration.check.interval.ms")
+	c.ProducerCheck = v.millis("producer.id.expiration.check.interval.ms")
 	c.TxnMaxTimeout = v.millis("transaction.max.timeout.ms")
 	c.TxnExpiration = v.millis("transactional.id.expiration.ms")
 	c.TxnAbortInterval = v.millis("transaction.abort.timed.out.transaction.cleanup.interval.ms")

@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // validateDynamic checks a dynamic broker config: the property must exist, be one that Kafka changes at run time, and
@@ -34,6 +35,15 @@ func (b *Broker) dynamicValue(name string) string {
 		return v
 	}
 	return valueReader{b.cfg.values}.text(name)
+}
+
+// producerExpiry is producer.id.expiration.ms in force.
+func (b *Broker) producerExpiry() time.Duration {
+	ms, err := strconv.ParseInt(b.dynamicValue("producer.id.expiration.ms"), 10, 64)
+	if err != nil { // checked on the way in
+		panic("BUG: producer.id.expiration.ms: " + err.Error())
+	}
+	return time.Duration(ms) * time.Millisecond
 }
 
 // connBounds returns the connection limits in force.

@@ -45,9 +45,10 @@ type replicaManagerConfig struct {
 	Host      *raftgroup.Host
 	// Static has the broker's own properties, the weakest source of topic settings.
 	Static topicconfig.Layer
-	// ProducerExpiry is how long a producer without batches is remembered (producer.id.expiration.ms), ProducerCheck how
-	// often that is looked at (producer.id.expiration.check.interval.ms). 0: Kafka's defaults.
-	ProducerExpiry, ProducerCheck time.Duration
+	// ProducerExpiry is how long a producer without batches is remembered (producer.id.expiration.ms), as of now; nil: Kafka's
+	// default. ProducerCheck is how often that is looked at (producer.id.expiration.check.interval.ms); 0: Kafka's default.
+	ProducerExpiry func() time.Duration
+	ProducerCheck  time.Duration
 	// LagTimeMax is replica.lag.time.max.ms. 0: Kafka's default. Now is the clock for it, monotonic; nil: the system's.
 	LagTimeMax time.Duration
 	Now        func() time.Time
@@ -100,7 +101,9 @@ type replicaManager struct {
 }
 
 func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
-	cfg.ProducerExpiry = cmp.Or(cfg.ProducerExpiry, defaultProducerExpiry)
+	if cfg.ProducerExpiry == nil {
+		cfg.ProducerExpiry = func() time.Duration { return defaultProducerExpiry }
+	}
 	cfg.ProducerCheck = cmp.Or(cfg.ProducerCheck, defaultProducerCheck)
 	cfg.LagTimeMax = cmp.Or(cfg.LagTimeMax, defaultLagTime)
 	if cfg.Now == nil {

@@ -175,7 +175,8 @@ func (p *partition) dueToRegister(now time.Time) bool {
 
 // expireProducers forgets producers that have not written for long, on leaders and followers alike.
 func (m *replicaManager) expireProducers(now time.Time) {
+	ttl := m.cfg.ProducerExpiry()
 	for _, p := range m.partitions() {
-		p.log().ExpireProducers(now.UnixMilli(), m.cfg.ProducerExpiry.Milliseconds())
+		p.log().ExpireProducers(now.UnixMilli(), ttl.Milliseconds())
 	}
 }

@@ -140,6 +140,9 @@ func (w *txnWalk) commit() {
 
 func (w *txnWalk) check() {
 	w.t.Helper()
+	if problems, err := w.g.e.Verify(w.g.binding.Info.ID); err != nil || len(problems) > 0 {
+		w.t.Fatalf("%v, %v", problems, err)
+	}
 	hw := w.g.log.HighWatermark()
 	for range 3 {
 		at := hw + ids.Offset(w.rng.Int64N(int64(w.end()-hw)+1))

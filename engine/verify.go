@@ -39,7 +39,7 @@ const problemsMax = 100
 // works beside saves and on a stopped broker alike. An error means that rows could not be read at all.
 func (e *Engine) Verify(p ids.PartitionID) ([]Problem, error) {
 	snapshot := e.db.NewSnapshot()
-	v := &verifier{r: snapshot, p: p, end: ids.NoOffset}
+	v := &verifier{r: snapshot, p: p, end: ids.NoOffset, txns: map[int64]ids.Offset{}}
 	err := v.run()
 	return v.problems, errors.Join(err, snapshot.Close())
 }
@@ -58,7 +58,8 @@ type verifier struct {
 	more bool       // data stands on a row that is not yet checked
 	end  ids.Offset // behind the last checked data row; NoOffset before the first
 
-	state   LogState // after the last checked entry
+	txns    map[int64]ids.Offset // first offsets of transactions that began behind the start point and are open
+	state   LogState             // after the last checked entry
 	last    ids.RaftIndex
 	term    ids.Term
 	genesis ids.RaftIndex
@@ -311,11 +312,17 @@ func (v *verifier) dataOf(row *EntryRow, want *LogState) error {
 		v.problem(i.Base, row.Index, "has no batch: the next is at offset %d", base)
 		return nil
 	}
+	raw, err := v.data.ValueAndErr()
+	if err != nil {
+		return err
+	}
+	m, markerErr := batch.ParseMarker(raw)
 	h, base, err := v.batch()
 	if err != nil {
 		return err
 	}
 	got := BatchInfo{
+		IsMarker: h.IsControl() && markerErr == nil, Marker: m,
 		Base: base, Size: int32(h.Size()), LastOffsetDelta: h.LastOffsetDelta, Count: h.RecordCount, LeaderEpoch: ids.LeaderEpoch(h.LeaderEpoch),
 		Attributes: h.Attributes, MaxTimestamp: h.MaxTimestamp, ProducerID: h.ProducerID, ProducerEpoch: h.ProducerEpoch, BaseSequence: h.BaseSequence,
 	}
@@ -325,7 +332,37 @@ func (v *verifier) dataOf(row *EntryRow, want *LogState) error {
 	if got != i {
 		v.problem(base, row.Index, "batch %+v, the entry row describes %+v", got, i)
 	}
-	return nil
+	return v.transaction(row.Index, &i)
+}
+
+// transaction checks that a transaction which a marker aborts has its row.
+func (v *verifier) transaction(index ids.RaftIndex, i *BatchInfo) error {
+	b := i.producerBatch()
+	if b.ProducerID < 0 || !b.Transactional {
+		return nil
+	}
+	first, open := v.txns[b.ProducerID]
+	if !b.Control {
+		if !open {
+			v.txns[b.ProducerID] = b.BaseOffset
+		}
+		return nil
+	}
+	delete(v.txns, b.ProducerID)
+	if !open || b.Commit {
+		return nil
+	}
+	found, err := v.get(appendAbortedKey(nil, v.p, b.LastOffset), func(value []byte) error {
+		row, err := decodeAbortedRow(value)
+		if err == nil && (row.ProducerID != b.ProducerID || row.First > first || row.Stable > b.LastOffset+1) {
+			v.problem(b.LastOffset, index, "aborts %+v, expected producer %d from %d at the latest", row, b.ProducerID, first)
+		}
+		return err
+	})
+	if err == nil && !found {
+		v.problem(b.LastOffset, index, "aborts the transaction of producer %d from %d, of which there is no row", b.ProducerID, first)
+	}
+	return err
 }
 
 // tables checks what the meta row says of the log against the entries.
