@@ -64,7 +64,11 @@ func (m *Machine) checkOffset(topic string, partition int32, o records.Offset, c
 	if check == nil {
 		return nil
 	}
-	return check(topic, o.TopicID, partition)
+	id := o.TopicID
+	if id == ([16]byte{}) { // requests that know no ids
+		id, _, _ = m.cfg.Topics.Topic(topic)
+	}
+	return check(topic, id, partition)
 }
 
 func offsetRecord(group, topic string, partition int32, o records.Offset) coordinator.Record {
