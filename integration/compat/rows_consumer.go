@@ -131,6 +131,15 @@ func (g *consumerGroup) lose(sig syscall.Signal) error {
 	return m.end(sig)
 }
 
+// killAll ends what a failed row has left.
+func (g *consumerGroup) killAll() error {
+	var errs []error
+	for len(g.members) > 0 {
+		errs = append(errs, g.lose(syscall.SIGKILL))
+	}
+	return errors.Join(errs...)
+}
+
 func (g *consumerGroup) endAll() error {
 	var errs []error
 	for len(g.members) > 0 {
@@ -143,6 +152,7 @@ func (g *consumerGroup) endAll() error {
 // consumerRows are the rows of the consumer protocol (KIP-848), with the stock Java consumer.
 func (r *runner) consumerRows(s *story) []row {
 	g := &consumerGroup{story: s, classes: r.classes}
+	s.ends = append(s.ends, g.killAll)
 	const name = "Java consumer, group.protocol=consumer"
 	return []row{
 		{name, "three members divide 12 partitions", g.joinThree},

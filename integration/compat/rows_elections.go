@@ -26,6 +26,8 @@ type story struct {
 	*bench
 	ctx context.Context
 	c   *harness.Cluster
+	// ends are called when all rows were played.
+	ends []func() error
 }
 
 // describe is Kafka's description of a topic.

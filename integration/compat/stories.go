@@ -71,5 +71,8 @@ func (r *runner) play(ctx context.Context, binary, shape string, make func(*stor
 	for _, row := range make(s) {
 		r.check(shape, row.tool, row.name, row.do)
 	}
-	return nil
+	for _, end := range s.ends {
+		err = errors.Join(err, end())
+	}
+	return err
 }
