@@ -6,7 +6,7 @@ ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help build test race fuzz crash integration integration-long soak-kill reassign-long restart-10g chaos flapping controllers compat bench lint check run clean
+.PHONY: help build test race fuzz crash integration integration-long soak-kill reassign-long restart-10g many-producers chaos flapping controllers compat bench lint check run clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -49,6 +49,9 @@ flapping: build ## brokers frozen and freed for 15 s each, for ten minutes
 
 controllers: build ## of three controllers the active one is killed every 20 s for five minutes
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestControllersDieUnderLoad ./integration/
+
+many-producers: build ## 100,000 producers on one node: memory, restart, time of a request
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 20m -run TestManyProducers ./integration/
 
 compat: build ## Kafka's own clients and tools, writes docs/compatibility.md: needs Java and Maven, says what it skipped where they are missing
 	$(GO) run ./integration/compat

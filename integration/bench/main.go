@@ -91,6 +91,11 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%s: %w", frozenCase, err)
 		}
 	}
+	if o.only.MatchString(idempotenceCase) {
+		if err := b.idempotence(ctx); err != nil {
+			return fmt.Errorf("%s: %w", idempotenceCase, err)
+		}
+	}
 	if o.only.MatchString(failoverCase) {
 		if err := b.failover(ctx); err != nil {
 			return fmt.Errorf("%s: %w", failoverCase, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,13 +23,18 @@ type produceCase struct {
 	Acks        string // "1" or "all"
 	RecordBytes int
 	Producers   int
-	Rate        int // records per second of each producer; 0: as many as the client takes
+	Rate        int   // records per second of each producer; 0: as many as the client takes
+	BatchBytes  int32 // of a batch at most; 0: 1 MiB
+	Plain       bool  // without idempotence
 }
 
 func (c produceCase) String() string {
 	s := fmt.Sprintf("produce %d node(s), flush %s, acks %s, %d B, %d producer(s)", c.Nodes, c.Flush, c.Acks, c.RecordBytes, c.Producers)
 	if c.Rate > 0 {
 		s += fmt.Sprintf(", paced at %d/s", c.Rate)
+	}
+	if c.BatchBytes > 0 {
+		s += fmt.Sprintf(", batches of %d KiB", c.BatchBytes>>10)
 	}
 	return s
 }
@@ -121,11 +127,14 @@ func (c produceCase) clients(bootstrap []string, topic string) ([]*kgo.Client, e
 	buffered := min(50_000, max(100, 64<<20/c.RecordBytes/c.Producers))
 	for range c.Producers {
 		opts := []kgo.Opt{
-			kgo.SeedBrokers(bootstrap...), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(1 << 20), kgo.ProducerLinger(5 * time.Millisecond),
+			kgo.SeedBrokers(bootstrap...), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(cmp.Or(c.BatchBytes, 1<<20)), kgo.ProducerLinger(5 * time.Millisecond),
 			kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(buffered),
 		}
 		if c.Acks == "1" {
-			opts = append(opts, kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(5))
+			opts = append(opts, kgo.RequiredAcks(kgo.LeaderAck()))
+		}
+		if c.Acks == "1" || c.Plain {
+			opts = append(opts, kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(5))
 		}
 		cl, err := kgo.NewClient(opts...)
 		if err != nil {

@@ -18,6 +18,7 @@ type report struct {
 	starts, produce, consume strings.Builder
 	frozen                   string
 	failover                 strings.Builder
+	idempotence              strings.Builder
 }
 
 func newReport(o options) report {
@@ -98,6 +99,10 @@ func (r *report) String() string {
 	if r.frozen != "" {
 		b.WriteString("\n## A node that stands still\n\n" + r.frozen)
 	}
+	if r.idempotence.Len() > 0 {
+		b.WriteString("\n## Idempotence\n\nOne node, pairs of runs in turns, one with producer ids and sequences and one without; medians of the pairs' ratios.\n\n" +
+			"| load | pairs | throughput with / without | broker's CPU per GB with / without |\n|---|---|---|---|\n" + r.idempotence.String())
+	}
 	if r.failover.Len() > 0 {
 		b.WriteString("\n## Failover\n\nThree brokers and a controller, default settings. From the moment something happens to the broker that leads to the first acknowledged acks=all record " +
 			"that was sent after it; of up to 12 partitions that it led and that are produced to, the last one counts. The client looks for leaders every 20 ms.\n\n" +
@@ -132,4 +137,9 @@ func notesOf(file string) (string, error) {
 		return string(old[at:]), nil
 	}
 	return "", nil
+}
+
+// idempotent adds a case of the pairs with and without idempotence.
+func (r *report) idempotent(c produceCase, pairs int, throughput, cpu float64) {
+	fmt.Fprintf(&r.idempotence, "| %s | %d | %.3f | %.3f |\n", c, pairs, throughput, cpu)
 }
