@@ -51,6 +51,20 @@ func (s *sequencer) endVerification(producerID int64, v *verification) {
 	}
 }
 
+// verified reports whether a batch of the producer's transaction may be appended in the reign: the transaction is open here, or the
+// verification still stands. It counts while nobody else appends, as in a turn of the partition's coordinator.
+func (s *sequencer) verified(r *reign, producerID int64, epoch int16, v *verification) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reign != r {
+		return false
+	}
+	if e, known := s.entryLocked(producerID); known && isOpen(&e, epoch) {
+		return true
+	}
+	return v != nil && s.verifying[producerID] == v && v.epoch == epoch
+}
+
 // entryLocked is a producer's state with its batches in flight.
 func (s *sequencer) entryLocked(id int64) (producer.Entry, bool) {
 	if spec := s.speculative[id]; spec != nil {
