@@ -155,6 +155,36 @@ func (c *testCluster) mustHaveCommitted(t *testing.T, name string, want int64) {
 	}
 }
 
+// TestInternalTopicsGrowWithTheCluster: an internal topic of a single broker has replicas on those that join, and its
+// coordinator goes on meanwhile; the first broker is not needed any more then.
+func TestInternalTopicsGrowWithTheCluster(t *testing.T) {
+	c := startCluster(t, 1)
+	defer c.close(t)
+	cl := c.client(t)
+	if _, err := kadm.NewClient(cl).CreateTopic(testContext(t), 1, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	c.findGroup(t, cl, "g")
+	cl.Close()
+	if n := len(c.controller.images.Image().Topics[offsetsTopic].Partitions[0].Replicas); n != 1 {
+		t.Fatalf("created with %d replicas", n)
+	}
+	c.commitOffset(t, "g", 1)
+	for id := 2; id <= 3; id++ {
+		c.brokers, c.dirs = append(c.brokers, nil), append(c.dirs, t.TempDir())
+		c.start(t, id)
+		awaitReady(t, c.brokers[id-1])
+		c.commitOffset(t, "g", int64(id))
+	}
+	c.await(t, "three replicas in sync", offsetsTopic, func(img *controller.Image, _ *controller.Partition) bool {
+		return !slices.ContainsFunc(img.Topics[offsetsTopic].Partitions, func(p *controller.Partition) bool {
+			return len(p.Replicas) < 3 || len(p.Adding) > 0 || !whole(nil, p)
+		})
+	})
+	c.stop(t, 1)
+	c.mustHaveCommitted(t, "g", 3)
+}
+
 func TestInternalTopicsAreKeptFromClients(t *testing.T) {
 	c := startCluster(t, 1)
 	defer c.close(t)
