@@ -101,7 +101,7 @@ func TestStockFileLoadsAndNamesWhatHasNoEffectOnce(t *testing.T) {
 			named[name.(string)]++
 		}
 	}
-	for _, name := range []string{"num.network.threads", "num.io.threads", "offsets.topic.replication.factor"} {
+	for _, name := range []string{"num.network.threads", "num.io.threads", "log.segment.bytes"} {
 		if named[name] != 1 {
 			t.Errorf("%s named %d times", name, named[name])
 		}

@@ -23,6 +23,8 @@ type DumpOptions struct {
 	Raft      bool  // the entries of the Raft log instead of the batches
 	// Quarantine: the batches that were taken out of the log, in the order of leader epoch and offset, instead of it.
 	Quarantine bool
+	// Decoder prints the records' keys and values as what they mean, and implies PrintData.
+	Decoder DumpDecoder
 }
 
 // ErrDamaged is returned after a dump that showed damaged batches.
@@ -128,7 +130,7 @@ func findLog(e *engine.Engine, o DumpOptions) (*engine.Log, error) {
 }
 
 func dumpBatches(ctx context.Context, l *engine.Log, o DumpOptions, out Output) error {
-	d := batchDumper{printData: o.PrintData, out: out}
+	d := batchDumper{printData: o.PrintData || o.Decoder != DecodeNothing, decoder: o.Decoder, out: out}
 	from := max(l.Start(), ids.Offset(o.From))
 	var stop error
 	if from < l.End() {
@@ -155,7 +157,7 @@ func dumpQuarantine(ctx context.Context, l *engine.Log, o DumpOptions, out Outpu
 			return err
 		}
 	}
-	d := batchDumper{printData: o.PrintData, out: out}
+	d := batchDumper{printData: o.PrintData || o.Decoder != DecodeNothing, decoder: o.Decoder, out: out}
 	var stop error
 	err := l.ScanQuarantine(func(q engine.Quarantined) bool {
 		d.quarantinedAt = &q.AtMs

@@ -45,11 +45,14 @@ type dumpedRecord struct {
 	Value            []byte       `json:"value"`
 	Marker           string       `json:"endTxnMarker,omitempty"`
 	CoordinatorEpoch *int32       `json:"coordinatorEpoch,omitempty"`
+	DecodedKey       string       `json:"decodedKey,omitempty"`
+	DecodedValue     string       `json:"decodedValue,omitempty"`
 }
 
 // batchDumper prints batches one after the other.
 type batchDumper struct {
 	printData bool
+	decoder   DumpDecoder
 	out       Output
 	position  int64
 	damaged   int
@@ -81,7 +84,7 @@ func (d *batchDumper) batch(base int64, raw []byte) error {
 		b.Valid, b.Problem = false, fmt.Sprintf("stored at offset %d with %d bytes", base, len(raw))
 	}
 	if d.printData && b.Valid {
-		if b.Records, err = dumpedRecords(&h, raw); err != nil {
+		if b.Records, err = dumpedRecords(&h, raw, d.decoder); err != nil {
 			b.Valid, b.Problem = false, err.Error()
 		}
 	}
@@ -106,7 +109,7 @@ func codecName(c batch.Codec) string {
 }
 
 // dumpedRecords copies the records out of the batch, as far as they can be read.
-func dumpedRecords(h *batch.Header, raw []byte) ([]dumpedRecord, error) {
+func dumpedRecords(h *batch.Header, raw []byte, decoder DumpDecoder) ([]dumpedRecord, error) {
 	var all []dumpedRecord
 	for rec, err := range batch.Records(raw, 0) {
 		if err != nil {
@@ -124,6 +127,10 @@ func dumpedRecords(h *batch.Header, raw []byte) ([]dumpedRecord, error) {
 		}
 		if h.IsControl() {
 			r.Marker, r.CoordinatorEpoch = endMarker(rec.Key, rec.Value)
+		} else if decoder != DecodeNothing {
+			if r.DecodedKey, r.DecodedValue, err = decoder.decode(rec.Key, rec.Value); err != nil {
+				r.DecodedKey = err.Error()
+			}
 		}
 		all = append(all, r)
 	}
@@ -197,6 +204,13 @@ func (r *dumpedRecord) line(timestampType string) string {
 		r.Offset, timestampType, r.Timestamp, sizeOrNull(r.Key), sizeOrNull(r.Value), r.Sequence, strings.Join(keys, ","))
 	if r.Marker != "" {
 		fmt.Fprintf(&s, " endTxnMarker: %s coordinatorEpoch: %d", r.Marker, *r.CoordinatorEpoch)
+		return s.String()
+	}
+	if r.DecodedKey != "" {
+		fmt.Fprintf(&s, " key: %s", r.DecodedKey)
+		if r.DecodedValue != "" {
+			fmt.Fprintf(&s, " payload: %s", r.DecodedValue)
+		}
 		return s.String()
 	}
 	if r.Key != nil {

@@ -20,6 +20,8 @@ func dumpCommand() *cli.Command {
 			&cli.IntFlag{Name: "partition", Usage: "partition `N`"},
 			&cli.Int64Flag{Name: "from", Usage: "start with the batch that holds `OFFSET`"},
 			&cli.BoolFlag{Name: "print-data-log", Usage: "print the records of each batch"},
+			&cli.BoolFlag{Name: "offsets-decoder", Usage: "print the records as what those of __consumer_offsets mean (commits and classic groups)"},
+			&cli.BoolFlag{Name: "transaction-log-decoder", Usage: "print the records as what those of __transaction_state mean"},
 			&cli.BoolFlag{Name: "quarantine", Usage: "print the batches that were taken out of the log instead, by leader epoch and offset"},
 			&cli.BoolFlag{Name: "raft", Usage: "print the entries of the Raft log instead"},
 			jsonFlag(),
@@ -43,9 +45,18 @@ func dumpCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			decoder := tools.DecodeNothing
+			switch offsets, transactions := c.Bool("offsets-decoder"), c.Bool("transaction-log-decoder"); {
+			case offsets && transactions:
+				return usagef("--offsets-decoder and --transaction-log-decoder exclude each other")
+			case offsets:
+				decoder = tools.DecodeOffsets
+			case transactions:
+				decoder = tools.DecodeTransactions
+			}
 			return tools.Dump(c.Context, tools.DumpOptions{
 				DataDir: c.String("data-dir"), Topic: c.String("topic"), Partition: partition, From: c.Int64("from"),
-				PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"), Quarantine: c.Bool("quarantine"),
+				PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"), Quarantine: c.Bool("quarantine"), Decoder: decoder,
 			}, output(c))
 		},
 	}
