@@ -63,7 +63,7 @@ func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *cont
 		m.cfg.Log.Error("quarantine cannot be read", append(p.fields(), zap.Error(err))...)
 		return
 	}
-	reported, estimated := m.reportedLosses(img, p.log().Info())
+	reported, estimated := m.reportedLosses(img, p.log().Info(), kept)
 	for _, r := range reported {
 		kept = subtract(kept, r)
 	}
@@ -92,13 +92,19 @@ func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *cont
 	p.lossesDue.Store(false)
 }
 
-// reportedLosses are the losses that name this broker: those it has reported, and whether there are estimates.
-func (m *replicaManager) reportedLosses(img *controller.Image, info engine.PartitionInfo) (reported []controller.LostRange, estimated bool) {
+// reportedLosses are what this broker has reported of the ranges, and whether there are estimates that name it.
+func (m *replicaManager) reportedLosses(
+	img *controller.Image, info engine.PartitionInfo, of []controller.LostRange,
+) (reported []controller.LostRange, estimated bool) {
 	for _, l := range img.LossesOf(info.TopicID, info.Partition) {
 		switch {
 		case l.Holder != m.cfg.NodeID:
 		case !l.Estimated:
-			reported = append(reported, l.LostRange)
+			for _, r := range of {
+				if part, ok := l.Of(r); ok {
+					reported = append(reported, part)
+				}
+			}
 		case l.Cause != controller.CausePowerCut:
 			estimated = true
 		}
@@ -130,9 +136,12 @@ func (m *replicaManager) retractLost(ctx context.Context, p *partition, img *con
 	var found []controller.LostRange
 	own := epochSpans(p.log().EpochStarts(), p.log().End())
 	for _, l := range img.LossesOf(p.topicID, p.index) {
+		if l.Merged > 0 {
+			continue // nobody knows any more which of the offsets it is about
+		}
 		for _, r := range own {
-			if from, to := max(l.From, r.From), min(l.To, r.To); r.LeaderEpoch == l.LeaderEpoch && from < to {
-				found = append(found, controller.LostRange{LeaderEpoch: l.LeaderEpoch, From: from, To: to})
+			if part, ok := l.Of(r); ok {
+				found = append(found, part)
 			}
 		}
 	}
@@ -181,7 +190,7 @@ func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
 	for _, r := range epochSpans(about.epochs, about.end) {
 		lost = subtract(lost, r)
 	}
-	reported, estimated := m.reportedLosses(img, info)
+	reported, estimated := m.reportedLosses(img, info, lost)
 	for _, r := range reported {
 		lost = subtract(lost, r)
 	}

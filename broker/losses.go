@@ -27,6 +27,7 @@ func shownLoss(l controller.Loss) private.Loss {
 		Topic: l.Topic, TopicID: l.TopicID.String(), Partition: l.Partition,
 		LostRange: private.LostRange{LeaderEpoch: int32(l.LeaderEpoch), From: int64(l.From), To: int64(l.To)},
 		Cause:     string(l.Cause), Broker: int32(l.Holder), Estimated: l.Estimated, AtMs: l.AtMs, DroppedMs: l.DroppedMs,
+		Merged: l.Merged, LastEpoch: int32(max(l.LeaderEpoch, l.LastEpoch)), Records: l.Count(),
 	}
 }
 
@@ -36,6 +37,7 @@ func (b *Broker) watchLosses(ctx context.Context) {
 	changed, stop := b.images.Watch()
 	defer stop()
 	known := newKnownLosses(b.images.Image().Losses)
+	b.countMerged(b.images.Image().Losses)
 	for {
 		select {
 		case <-changed:
@@ -51,8 +53,18 @@ func (b *Broker) watchLosses(ctx context.Context) {
 		}
 		if len(known.lines) != len(current) { // some were found again, or stand as other lines now
 			known = newKnownLosses(current)
+			b.countMerged(current)
 		}
 	}
+}
+
+// countMerged shows how many ranges have lost their own line.
+func (b *Broker) countMerged(losses []controller.Loss) {
+	merged := int64(0)
+	for _, l := range losses {
+		merged += l.Merged
+	}
+	b.metrics.mergedLosses.Set(float64(merged))
 }
 
 // knownLosses is what was reported: the lines, and the ranges of each partition, which lines of several brokers may share.
@@ -77,6 +89,9 @@ func newKnownLosses(losses []controller.Loss) knownLosses {
 // add returns how many offsets of the line were in no other.
 func (k knownLosses) add(l controller.Loss) (fresh ids.Offset) {
 	k.lines[l] = true
+	if l.Merged > 0 { // its ranges were told of one by one
+		return 0
+	}
 	at := lostPartition{l.TopicID, l.Partition}
 	left := []controller.LostRange{l.LostRange}
 	for _, r := range k.ranges[at] {
@@ -97,6 +112,9 @@ func (b *Broker) reportLoss(l controller.Loss, fresh ids.Offset) {
 		zap.Int32("holder", int32(l.Holder)), zap.Bool("estimated", l.Estimated),
 	}
 	switch {
+	case l.Merged > 0:
+		b.log.Warn("too many losses of one partition: the oldest are listed as one, with the number of their records",
+			append(fields, zap.Int64("ranges", l.Merged), zap.Int64("records", l.Records), zap.Int32("lastEpoch", int32(l.LastEpoch)))...)
 	case fresh > 0:
 		b.metrics.lostRecords.WithLabelValues(string(l.Cause)).Add(float64(fresh))
 		b.log.Warn("records are lost; `cairn losses` lists them", fields...)

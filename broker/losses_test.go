@@ -34,6 +34,8 @@ func TestLossesAreLoggedAndCountedOnce(t *testing.T) {
 	estimate.Estimated, estimate.Cause = true, controller.CauseUnclean
 	dropped := loss(4, 60, 100, 1)
 	dropped.DroppedMs = 9
+	merged := loss(3, 0, 100, 1)
+	merged.Merged, merged.LastEpoch, merged.Records = 7, 5, 50
 	known := newKnownLosses([]controller.Loss{loss(3, 0, 5, 2)})
 	for i, step := range []struct {
 		line  controller.Loss
@@ -46,6 +48,7 @@ func TestLossesAreLoggedAndCountedOnce(t *testing.T) {
 		{loss(5, 60, 100, 3), zapcore.WarnLevel, 40},
 		{dropped, zapcore.WarnLevel, 0},
 		{loss(3, 0, 5, 1), zapcore.InfoLevel, 0},
+		{merged, zapcore.WarnLevel, 0},
 	} {
 		fresh := known.add(step.line)
 		b.reportLoss(step.line, fresh)
@@ -53,12 +56,16 @@ func TestLossesAreLoggedAndCountedOnce(t *testing.T) {
 			t.Errorf("step %d: %d offsets are news, logged %+v", i, fresh, got)
 		}
 	}
+	b.countMerged([]controller.Loss{merged, loss(3, 0, 5, 1), merged})
 	families, err := b.metrics.registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	counted := map[string]float64{}
 	for _, f := range families {
+		if f.GetName() == "cairn_merged_losses" && f.GetMetric()[0].GetGauge().GetValue() != 14 {
+			t.Errorf("merged ranges: %v", f)
+		}
 		if f.GetName() == "cairn_lost_records_total" {
 			for _, m := range f.GetMetric() {
 				counted[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()

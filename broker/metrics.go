@@ -31,6 +31,7 @@ type metrics struct {
 	connectionsAborted prometheus.Counter
 	diskStalls         prometheus.Counter
 	lostRecords        *prometheus.CounterVec
+	mergedLosses       prometheus.Gauge
 }
 
 func newMetrics() *metrics {
@@ -54,9 +55,13 @@ func newMetrics() *metrics {
 			Namespace: metricsNamespace, Name: "lost_records_total",
 			Help: "Offsets that became lost while this broker ran, in the whole cluster: every broker counts the same. `cairn losses` lists them.",
 		}, []string{"cause"}),
+		mergedLosses: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricsNamespace, Name: "merged_losses",
+			Help: "Ranges that `cairn losses` lists together with others, since their partition had too many of them. 0 is normal.",
+		}),
 	}
 	m.registry.MustRegister(m.requestSeconds, m.requestBytes, m.responseBytes, m.connections, m.connectionsOpened,
-		m.connectionsRefused, m.connectionsAborted, m.diskStalls, m.lostRecords,
+		m.connectionsRefused, m.connectionsAborted, m.diskStalls, m.lostRecords, m.mergedLosses,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

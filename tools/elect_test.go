@@ -225,12 +225,14 @@ func TestLossesAreListed(t *testing.T) {
 	loss := func(cause string, estimated bool) Loss {
 		return Loss{
 			Topic: "t", TopicID: ids.UUID{1}.String(), LostRange: LostRange{LeaderEpoch: 4, From: 60, To: 100}, Cause: cause, Broker: 1,
-			Estimated: estimated, AtMs: 1_700_000_000_000,
+			Estimated: estimated, AtMs: 1_700_000_000_000, Records: 40, LastEpoch: 4,
 		}
 	}
 	dropped := loss("divergent tail", false)
 	dropped.DroppedMs = 1_700_000_001_000
-	answer := []Loss{loss("unclean election", true), loss("divergent tail", false), dropped, loss("power cut without log.flush=always", true)}
+	merged := loss("divergent tail", false)
+	merged.Merged, merged.LastEpoch, merged.Records = 3, 6, 25
+	answer := []Loss{merged, loss("unclean election", true), loss("divergent tail", false), dropped, loss("power cut without log.flush=always", true)}
 	var asked private.LossQuery
 	conn := privateBroker(t, func(r kmsg.Request) kmsg.Response {
 		asked = r.(*private.LossesRequest).Body

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"cairn/wire/private"
@@ -50,11 +51,19 @@ func Losses(ctx context.Context, conn Connection, o LossesOptions, out Output) e
 	}
 	var b strings.Builder
 	for _, l := range losses {
-		fmt.Fprintf(&b, "Topic: %s\tPartition: %d\tLeaderEpoch: %d\tOffsets: %d..%d\tRecords: %d\tCause: %s\tAt: %s\tBroker: %d\t%s\n",
-			l.Topic, l.Partition, l.LeaderEpoch, l.From, l.To-1, l.To-l.From, l.Cause, timeText(l.AtMs), l.Broker, whatIsLeft(l))
+		fmt.Fprintf(&b, "Topic: %s\tPartition: %d\tLeaderEpoch: %s\tOffsets: %d..%d\tRecords: %d\tCause: %s\tAt: %s\tBroker: %d\t%s\n",
+			l.Topic, l.Partition, epochText(l), l.From, l.To-1, l.Records, l.Cause, timeText(l.AtMs), l.Broker, whatIsLeft(l))
 	}
 	_, err = out.Out.Write([]byte(b.String()))
 	return err
+}
+
+// epochText is the leader epoch, or those of the ranges that are listed together.
+func epochText(l Loss) string {
+	if l.Merged == 0 {
+		return strconv.Itoa(int(l.LeaderEpoch))
+	}
+	return fmt.Sprintf("%d..%d (%d ranges in one line)", l.LeaderEpoch, l.LastEpoch, l.Merged)
 }
 
 // whatIsLeft says what the broker has of the lost range, and what to do about it.

@@ -249,7 +249,7 @@ func (s *ClusterStatus) askLosses(ctx context.Context, conn Connection) error {
 	}
 	s.Losses = len(losses)
 	for _, l := range losses {
-		s.LostRecords += l.To - l.From
+		s.LostRecords += l.Records
 	}
 	return nil
 }

@@ -188,6 +188,11 @@ type Loss struct {
 	AtMs      int64      `json:"atMs"`
 	// DroppedMs is when the holder deleted the records from quarantine; 0: it has them.
 	DroppedMs int64 `json:"droppedMs,omitempty"`
+	// Merged is how many ranges were made this line when a partition had too many; 0: it is a range of its own. They lie in
+	// the offsets [From, To) of the epochs LeaderEpoch to LastEpoch, and held this many Records.
+	Merged    int64           `json:"merged,omitempty"`
+	LastEpoch ids.LeaderEpoch `json:"lastEpoch,omitempty"`
+	Records   int64           `json:"records,omitempty"`
 }
 
 // PendingLoss is what the holders' logs are known to have held when a generation began without them. The part behind the

@@ -138,7 +138,7 @@ func TestUncleanElectionTellsWhatIsLost(t *testing.T) {
 	}
 	m.must(m.seeded(3, 41))
 	m.want("unclean", isrState{3, n(3), nil, nil})
-	want := Loss{testID(50), "t", 0, LostRange{0, 41, 100}, CauseUnclean, 1, true, 3000, 0}
+	want := Loss{TopicID: testID(50), Topic: "t", LostRange: LostRange{0, 41, 100}, Cause: CauseUnclean, Holder: 1, Estimated: true, AtMs: 3000}
 	if !reflect.DeepEqual(m.img.Losses, []Loss{want}) {
 		t.Errorf("losses %+v, want %+v", m.img.Losses, want)
 	}
@@ -147,7 +147,7 @@ func TestUncleanElectionTellsWhatIsLost(t *testing.T) {
 	report := LossReport{TopicID: testID(50), LeaderEpoch: m.p().LeaderEpoch, Lost: []LostRange{{0, 38, 99}}, AtMs: 4000}
 	m.must(ChangeLosses{1, m.epoch(1), []LossReport{report}})
 	m.must(ChangeLosses{1, m.epoch(1), []LossReport{report}})
-	want = Loss{testID(50), "t", 0, LostRange{0, 38, 99}, CauseDivergent, 1, false, 4000, 0}
+	want = Loss{TopicID: testID(50), Topic: "t", LostRange: LostRange{0, 38, 99}, Cause: CauseDivergent, Holder: 1, AtMs: 4000}
 	if !reflect.DeepEqual(m.img.Losses, []Loss{want}) {
 		t.Errorf("losses %+v, want %+v", m.img.Losses, want)
 	}

@@ -58,11 +58,9 @@ func (e *edit) settlePending(t *Topic, index int32, p *Partition) {
 
 // addLoss adds a loss unless it is known.
 func (e *edit) addLoss(l Loss) {
-	same := func(o Loss) bool {
-		return o.TopicID == l.TopicID && o.Partition == l.Partition && o.LostRange == l.LostRange && o.Holder == l.Holder
-	}
-	if !slices.ContainsFunc(e.img.Losses, same) {
+	if !slices.ContainsFunc(e.img.Losses, func(o Loss) bool { return o.covers(l) }) {
 		e.img.Losses = append(slices.Clip(e.img.Losses), l)
+		e.tidyLosses(l.TopicID, l.Partition)
 	}
 }
 
@@ -100,11 +98,11 @@ func (e *edit) changeLosses(broker ids.NodeID, c LossReport) ItemResult {
 	return ItemResult{}.of(p)
 }
 
-// found takes the range out of the partition's losses.
+// found takes the range out of the partition's losses. What a merged line is about is not known well enough for that.
 func (e *edit) found(topic ids.UUID, partition int32, r LostRange) {
 	var left []Loss
 	for _, l := range e.img.Losses {
-		if l.TopicID != topic || l.Partition != partition || l.LeaderEpoch != r.LeaderEpoch || l.To <= r.From || r.To <= l.From {
+		if l.TopicID != topic || l.Partition != partition || l.Merged > 0 || l.LeaderEpoch != r.LeaderEpoch || l.To <= r.From || r.To <= l.From {
 			left = append(left, l)
 			continue
 		}

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -31,6 +33,10 @@ func (e *edit) dropQuarantined(broker ids.NodeID, c DroppedRanges) ItemResult {
 		return refuseItem(kerr.UnknownTopicOrPartition, "there is no partition with id %d", c.Partition)
 	}
 	for _, r := range c.Ranges {
+		again := Loss{TopicID: t.ID, Partition: index, LostRange: r, Holder: broker}
+		if slices.ContainsFunc(e.img.Losses, func(l Loss) bool { return l.DroppedMs > 0 && l.covers(again) }) {
+			continue
+		}
 		var losses []Loss
 		for _, l := range e.img.Losses {
 			if l.TopicID != t.ID || l.Partition != index || l.Holder != broker || l.Estimated || l.DroppedMs > 0 {
@@ -40,6 +46,7 @@ func (e *edit) dropQuarantined(broker ids.NodeID, c DroppedRanges) ItemResult {
 			losses = append(losses, l.dropped(r, c.AtMs)...)
 		}
 		e.img.Losses = losses
+		e.tidyLosses(t.ID, index)
 	}
 	return ItemResult{}.of(t.Partitions[index])
 }
@@ -47,8 +54,11 @@ func (e *edit) dropQuarantined(broker ids.NodeID, c DroppedRanges) ItemResult {
 // dropped splits the loss into what lies outside the range and what is marked.
 func (l Loss) dropped(r LostRange, atMs int64) []Loss {
 	from, to := max(l.From, r.From), min(l.To, r.To)
-	if l.LeaderEpoch != r.LeaderEpoch || from >= to {
+	if !l.hasEpoch(r.LeaderEpoch) || from >= to {
 		return []Loss{l}
+	}
+	if l.Merged > 0 {
+		return l.droppedOfMerged(r.LeaderEpoch, from, to, atMs)
 	}
 	var parts []Loss
 	part := func(from, to ids.Offset, droppedMs int64) {

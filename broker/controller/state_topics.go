@@ -52,6 +52,9 @@ func (e *edit) deleteTopic(id ids.UUID) ItemResult {
 		delete(e.ownPartitions(), p.ID)
 	}
 	e.setConfigs(Resource{TopicResource, t.Name}, nil)
+	if len(e.img.Losses) > 0 { // its records are all gone now, as somebody wanted
+		e.img.Losses = slices.DeleteFunc(slices.Clone(e.img.Losses), func(l Loss) bool { return l.TopicID == id })
+	}
 	return ItemResult{}
 }
 

@@ -59,6 +59,9 @@ func losses(ctx context.Context, addrs []string) ([]checker.Lost, error) {
 	}
 	var list []checker.Lost
 	for _, l := range reported {
+		if l.Merged > 0 {
+			return nil, fmt.Errorf("too many losses to judge each: %+v", l)
+		}
 		list = append(list, checker.Lost{
 			Partition: l.Partition, Epoch: l.LeaderEpoch, From: l.From, To: l.To, Holder: l.Broker, Estimated: l.Estimated, Dropped: l.DroppedMs > 0,
 		})

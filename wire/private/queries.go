@@ -127,6 +127,11 @@ type Loss struct {
 	AtMs      int64 `json:"atMs"` // ms since 1970
 	// DroppedMs is when the broker deleted the records from quarantine, ms since 1970; 0: it has them.
 	DroppedMs int64 `json:"droppedMs,omitempty"`
+	// Records is how many offsets are lost. Merged is how many ranges are listed together here, 0: just this one. They lie in
+	// the offsets and in the leader epochs up to LastEpoch, and are fewer than those.
+	Records   int64 `json:"records"`
+	Merged    int64 `json:"merged,omitempty"`
+	LastEpoch int32 `json:"lastEpoch"`
 }
 
 // QuarantineQuery asks a broker for batches that it keeps in quarantine, in the order of leader epoch and offset, from
