@@ -61,6 +61,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.AlterPartitionAssignments:  handleForward,
 		kmsg.ListPartitionReassignments: handleForward,
 		kmsg.DescribeLogDirs:            handleDescribeLogDirs,
+		kmsg.DeleteRecords:              handleDeleteRecords,
 		kmsg.DescribeQuorum:             handleDescribeQuorum,
 
 		logPrefixKey:                    handleLogPrefix,

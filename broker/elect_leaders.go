@@ -101,16 +101,16 @@ func handleDescribeReplicas(b *Broker, r *request) {
 	req := r.msg.(*private.ReplicasRequest)
 	resp := &private.ReplicasResponse{}
 	for _, id := range req.Body.Partitions {
-		end := engine.LogEnd{LeaderEpoch: ids.NoEpoch, AppendMs: -1}
+		end, start := engine.LogEnd{LeaderEpoch: ids.NoEpoch, AppendMs: -1}, ids.Offset(0)
 		switch log, err := b.engine.OpenLog(id); {
 		case err == nil:
-			end = log.LogEnd()
+			end, start = log.LogEnd(), log.Start()
 		case !errors.Is(err, engine.ErrNoPartition):
 			b.noise.warn(b.log, "log end cannot be read", zap.Uint64("partitionId", uint64(id)), zap.Error(err))
 			continue
 		}
 		resp.Body.Replicas = append(resp.Body.Replicas, private.ReplicaEnd{
-			Partition: id, End: end.End, LeaderEpoch: end.LeaderEpoch, AppendMs: end.AppendMs,
+			Partition: id, Start: start, End: end.End, LeaderEpoch: end.LeaderEpoch, AppendMs: end.AppendMs,
 		})
 	}
 	r.reply(resp)

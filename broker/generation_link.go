@@ -86,21 +86,24 @@ func (m *replicaManager) dialLeader(info engine.PartitionInfo, state *controller
 	if node == ids.NoNode || node == m.cfg.NodeID {
 		return nil, fmt.Errorf("%w: nobody leads %s", errNotYet, label(info))
 	}
-	conn, err := m.leaders.get(node, func() (*wire.Conn, error) {
-		ctx, cancel := m.askContext()
-		defer cancel()
-		nc, err := m.cfg.Dial(ctx, node)
-		if err != nil {
-			return nil, err
-		}
-		return wire.NewConn(nc, wire.ConnConfig{ClientID: fmt.Sprintf("broker-%d-replica", m.cfg.NodeID)}), nil
-	})
+	conn, err := m.leaders.get(node, func() (*wire.Conn, error) { return m.dialReplica(node) })
 	if err != nil {
 		return nil, fmt.Errorf("%w: leader of %s: %w", errNotYet, label(info), err)
 	}
 	return &leaderLink{m: m, node: node, conn: conn, req: logPrefixRequest{
 		topicID: info.TopicID, partition: info.Partition, shard: state.Shard, leaderEpoch: state.LeaderEpoch, node: m.cfg.NodeID, maxBytes: prefixBytesMax,
 	}}, nil
+}
+
+// dialReplica opens a connection to another broker for questions about replicas.
+func (m *replicaManager) dialReplica(node ids.NodeID) (*wire.Conn, error) {
+	ctx, cancel := m.askContext()
+	defer cancel()
+	nc, err := m.cfg.Dial(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewConn(nc, wire.ConnConfig{ClientID: fmt.Sprintf("broker-%d-replica", m.cfg.NodeID)}), nil
 }
 
 // ask asks for batches from an offset on; ids.NoOffset: for none.

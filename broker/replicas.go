@@ -93,11 +93,12 @@ type replicaManager struct {
 	transfers    transfers
 	repairs      repairs
 
-	throttle *throttle
-	copies   chan struct{} // a token for each prefix that is being copied
-	leaders  leaderConns
-	stopping context.Context
-	stop     context.CancelFunc // ends waits for other nodes
+	throttle  *throttle
+	copies    chan struct{} // a token for each prefix that is being copied
+	deletions chan struct{} // a token for each DeleteRecords request
+	leaders   leaderConns
+	stopping  context.Context
+	stop      context.CancelFunc // ends waits for other nodes
 }
 
 func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
@@ -113,7 +114,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
-		isr: newISRChanges(), transfers: newTransfers(), repairs: newRepairs(), copies: make(chan struct{}, copiesAtOnce),
+		isr: newISRChanges(), transfers: newTransfers(), repairs: newRepairs(), copies: make(chan struct{}, copiesAtOnce), deletions: make(chan struct{}, deletionsAtOnce),
 	}
 	m.throttle = newThrottle(cfg.NodeID, cfg.Images, cfg.Static, cfg.Now)
 	m.stopping, m.stop = context.WithCancel(context.Background())

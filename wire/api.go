@@ -114,6 +114,7 @@ func kafkaAPIs() []API {
 		{kmsg.ApiVersions, 0, 4, both},
 		{kmsg.CreateTopics, 2, 7, both},
 		{kmsg.DeleteTopics, 1, 6, both},
+		{kmsg.DeleteRecords, 0, 2, 0},
 		{kmsg.InitProducerID, 0, 5, 0}, // 6 is unstable in 4.3
 		{kmsg.OffsetForLeaderEpoch, 2, 4, 0},
 		{kmsg.AddPartitionsToTxn, 0, 5, 0}, // clients send versions 0 to 3, brokers 4 and 5

@@ -238,6 +238,18 @@ var requestLayouts = map[int16]requestLayout{
 		{op: opFixed, max: 32767, size: 4},
 		{op: opTags, max: 32767},
 	}}, // DeleteTopics
+	21: {2, []layout{
+		{op: opArray, max: 32767, size: sizeOf[kmsg.DeleteRecordsRequestTopic](), fields: []layout{
+			{op: opString, max: 32767},
+			{op: opArray, max: 32767, size: sizeOf[kmsg.DeleteRecordsRequestTopicPartition](), fields: []layout{
+				{op: opFixed, max: 32767, size: 12},
+				{op: opTags, max: 32767},
+			}},
+			{op: opTags, max: 32767},
+		}},
+		{op: opFixed, max: 32767, size: 4},
+		{op: opTags, max: 32767},
+	}}, // DeleteRecords
 	22: {2, []layout{
 		{op: opNullableString, max: 32767},
 		{op: opFixed, max: 32767, size: 4},

@@ -36,10 +36,11 @@ type ReplicaAnswer struct {
 	Replicas []ReplicaEnd `json:"replicas"`
 }
 
-// ReplicaEnd is the end of a replica's log: End is exclusive, LeaderEpoch that of its last batch, AppendMs when that was
+// ReplicaEnd is the end of a replica's log, and where it starts: End is exclusive, LeaderEpoch that of its last batch, AppendMs when that was
 // saved, in ms since 1970.
 type ReplicaEnd struct {
 	Partition   ids.PartitionID `json:"partition"`
+	Start       ids.Offset      `json:"start"`
 	End         ids.Offset      `json:"end"`
 	LeaderEpoch ids.LeaderEpoch `json:"leaderEpoch"`
 	AppendMs    int64           `json:"appendMs"`
