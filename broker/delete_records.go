@@ -87,7 +87,7 @@ func (m *replicaManager) background(slots chan struct{}, f func()) bool {
 	default:
 		return false
 	}
-	m.running.Go(func() {
+	m.deleting.Go(func() {
 		defer func() { <-slots }()
 		f()
 	})

@@ -70,6 +70,8 @@ type replicaManager struct {
 
 	// What runs until the end of run: the goroutines of transitions and openings.
 	running sync.WaitGroup
+	// DeleteRecords requests under way; Add under mu, while not closed.
+	deleting sync.WaitGroup
 
 	mu       sync.RWMutex
 	byName   map[string][]*partition              // guarded by mu; by partition number, nil where none is hosted

@@ -30,6 +30,7 @@ func (m *replicaManager) shutdown(ctx context.Context) error {
 	m.mu.Unlock()
 	m.stop()
 	m.running.Wait()
+	m.deleting.Wait()
 	defer m.leaders.close()
 
 	var leaders []*partition

@@ -254,3 +254,32 @@ func TestThrottlePlanCountsWhatIsAdded(t *testing.T) {
 		t.Errorf("plan %+v", plan)
 	}
 }
+
+func TestDeletionsPrintKafkasLines(t *testing.T) {
+	_, conn := fakeCluster(t, kfake.SeedTopics(2, "t"))
+	ctx, c, dir := testContext(t), &capture{}, t.TempDir()
+	write := func(text string) string {
+		path := filepath.Join(dir, "f")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file := write(`{"version":1,"partitions":[{"topic":"t","partition":1,"offset":0},{"topic":"t","partition":0,"offset":9}]}`)
+	err := DeleteRecords(ctx, conn, file, c.output(false))
+	if err == nil || err.Error() != "not all records could be deleted" {
+		t.Errorf("error %v", err)
+	}
+	text := c.out.String()
+	_ = DeleteRecords(ctx, conn, file, c.output(true)) // the same error
+	golden(t, "delete_records.golden", text+c.out.String())
+	for text, want := range map[string]string{
+		`{`: "want {", `{"version":2,"partitions":[{"topic":"t","partition":1,"offset":0}]}`: "no version 1",
+		`{"partitions":[{"topic":"t","partition":1}]}`:                                                   "entry 0 needs",
+		`{"partitions":[{"topic":"t","partition":1,"offset":0},{"topic":"t","partition":1,"offset":1}]}`: "duplicate topic partitions: t-1",
+	} {
+		if _, err := readDeletions(write(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

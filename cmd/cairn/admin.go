@@ -77,6 +77,23 @@ func getOffsetsCommand() *cli.Command {
 	}
 }
 
+func deleteRecordsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "delete-records",
+		Usage: "delete the records of partitions below an offset",
+		Description: "The file is Kafka's: {\"version\":1,\"partitions\":[{\"topic\":\"orders\",\"partition\":0,\"offset\":100}]}; offset -1 stands for all records.\n" +
+			"They are gone from every live replica when the command has ended. The exit code is 1 when not all could be deleted.\n\n" +
+			"Example:\n\n   cairn delete-records --offset-json-file offsets.json",
+		Flags: append(connectionFlags(), jsonFlag(), &cli.StringFlag{Name: "offset-json-file", Usage: "`FILE` of partitions and offsets"}),
+		Action: func(c *cli.Context) error {
+			if err := need(c, "offset-json-file"); err != nil {
+				return err
+			}
+			return tools.DeleteRecords(c.Context, connection(c, ""), c.String("offset-json-file"), output(c))
+		},
+	}
+}
+
 func featuresCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "features",

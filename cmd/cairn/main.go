@@ -64,6 +64,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			logDirsCommand(),
 			quorumCommand(),
 			getOffsetsCommand(),
+			deleteRecordsCommand(),
 			featuresCommand(),
 			aclsCommand(),
 			dumpCommand(),

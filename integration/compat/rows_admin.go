@@ -17,6 +17,7 @@ const (
 	producerPerf   = "org.apache.kafka.tools.ProducerPerformance"
 	logDirsCommand = "org.apache.kafka.tools.LogDirsCommand"
 	quorumCommand  = "org.apache.kafka.tools.MetadataQuorumCommand"
+	deleteCommand  = "org.apache.kafka.tools.DeleteRecordsCommand"
 	apiVersions    = "org.apache.kafka.tools.BrokerApiVersionsCommand"
 )
 
@@ -37,6 +38,7 @@ func (s *story) adminRows() []row {
 		{"LogDirsCommand", "describe: sizes and lags", s.logDirs},
 		{"MetadataQuorumCommand", "describe: status, replication", s.metadataQuorum},
 		{"ReassignPartitionsCommand", "generate, execute with a throttle, list, verify, cancel", s.reassign},
+		{"DeleteRecordsCommand", "up to an offset, all, out of range", s.deleteRecords},
 		{"TopicCommand", "delete", s.deleteTopics},
 	}
 }
@@ -204,6 +206,31 @@ func (s *story) metadataQuorum() error {
 			"CurrentObservers:       [{\"id\": 1, \"directoryId\": "),
 		table.wants(0, "NodeId\tDirectoryId", "Leader", "Observer"),
 	)
+}
+
+func (s *story) deleteRecords() error {
+	file := func(name, partitions string) string {
+		path, err := s.file(name, `{"version":1,"partitions":[`+partitions+`]}`)
+		if err != nil {
+			return err.Error() // the tool will not find it
+		}
+		return path
+	}
+	some := file("some.json", `{"topic":"stock","partition":0,"offset":5},{"topic":"stock","partition":1,"offset":7}`)
+	all, beyond := file("all.json", `{"topic":"stock","partition":2,"offset":-1}`), file("beyond.json", `{"topic":"stock","partition":0,"offset":1000000000}`)
+	first := s.kafka(s.ctx, deleteCommand, "--offset-json-file", some)
+	return errors.Join(
+		first.wants(0, "Executing records delete operation\nRecords delete operation completed:\n", "partition: stock-0\tlow_watermark: 5\n", "partition: stock-1\tlow_watermark: 7\n"),
+		same(sortedLines(first), sortedLines(s.cairn(s.ctx, "delete-records", "--offset-json-file", some))),
+		s.kafka(s.ctx, offsetCommand, "--topic", "stock", "--time", "earliest").wants(0, "stock:0:5\nstock:1:7\nstock:2:0\n"),
+		s.kafka(s.ctx, deleteCommand, "--offset-json-file", all).wants(0, "partition: stock-2\tlow_watermark: "),
+		s.kafka(s.ctx, deleteCommand, "--offset-json-file", beyond).wants(0, "partition: stock-0\terror: org.apache.kafka.common.errors.OffsetOutOfRangeException"),
+	)
+}
+
+func sortedLines(a answer) answer {
+	a.out = sorted(a.out)
+	return a
 }
 
 func (s *story) deleteTopics() error {
