@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -244,4 +245,52 @@ func TestProducersTravelWithASnapshot(t *testing.T) {
 		follower.reopen(fs, smallSteps)
 	}
 	closeEngine(t, follower.e)
+}
+
+// A replica that copies the log below its generation's base is told which transactions of it were aborted.
+func TestAbortedTransactionsGoWithACopiedLog(t *testing.T) {
+	fs := vfs.NewMem()
+	w := &txnWalk{t: t, rng: rand.New(rand.NewPCG(7, 7)), fs: fs}
+	w.g = startGroup(t, openMem(t, fs, nil), testBinding(1))
+	for range 30 {
+		w.save()
+	}
+	w.g.commit(w.g.last)
+	w.g.log.SetHighWatermark(w.end())
+	e := openMem(t, vfs.NewMem(), nil)
+	b := testBinding(1)
+	b.Shard, b.Replica, b.Generation, b.BaseOffset = 300, 3000, 1, w.end()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(e.Rebase(Rebase{Binding: b}))
+	p, err := e.OpenPrefix(b)
+	must(err)
+	for p.Next() < b.BaseOffset {
+		recs, err := w.g.log.Read(ReadOptions{From: p.Next(), Limit: b.BaseOffset, MaxBytes: 300, MinOneBatch: true})
+		must(err)
+		aborted, err := w.g.log.AbortedBetween(p.Next(), recs.Next)
+		must(err)
+		if len(aborted) > 0 && p.Append(slices.Concat(recs.Parts...), []AbortedTransaction{{First: 5, Last: recs.Next}}) == nil {
+			t.Error("a marker that is not among the batches is taken")
+		}
+		must(p.Append(slices.Concat(recs.Parts...), aborted))
+	}
+	must(p.Finish())
+	l, err := e.Bind(b, nil)
+	must(err)
+	for _, from := range []ids.Offset{0, 10, w.end() / 2} {
+		want, err := w.g.log.AbortedTransactions(from, w.end())
+		must(err)
+		got, err := l.AbortedTransactions(from, w.end())
+		must(err)
+		if fmt.Sprint(got) != fmt.Sprint(want) || from == 0 && len(want) == 0 {
+			t.Errorf("aborted from %d on: %+v, want %+v", from, got, want)
+		}
+	}
+	closeEngine(t, e)
+	closeEngine(t, w.g.e)
 }
