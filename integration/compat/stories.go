@@ -37,6 +37,9 @@ func (r *runner) stories(ctx context.Context, binary string) error {
 			return err
 		}
 	}
+	if r.only == "" || r.only == idempotenceStory {
+		return r.idempotence(ctx, binary)
+	}
 	return nil
 }
 
