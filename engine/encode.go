@@ -140,15 +140,7 @@ func (s *saver) takeData(p *pendingSave, row *EntryRow, h Header, data []byte) b
 		return false
 	}
 	base := p.state.Next
-	row.Batch = BatchInfo{
-		Base: base, Size: int32(len(data)), LastOffsetDelta: bh.LastOffsetDelta, Count: bh.RecordCount,
-		LeaderEpoch: h.LeaderEpoch, Attributes: bh.Attributes, MaxTimestamp: bh.MaxTimestamp,
-		ProducerID: bh.ProducerID, ProducerEpoch: bh.ProducerEpoch, BaseSequence: bh.BaseSequence,
-	}
-	if bh.IsControl() {
-		m, err := batch.ParseMarker(data)
-		row.Batch.IsMarker, row.Batch.Marker = err == nil, m
-	}
+	row.Batch = batchInfo(&bh, base, h.LeaderEpoch, data)
 	row.Cmd = row.Cmd[:1]
 	partition := p.sh.log.binding.Info.ID
 	op := s.batch.SetDeferred(dataKeyLen, len(data))
@@ -168,6 +160,20 @@ func (s *saver) takeData(p *pendingSave, row *EntryRow, h Header, data []byte) b
 		s.transaction(p, partition, row.Batch.producerBatch())
 	}
 	return true
+}
+
+// batchInfo describes the batch data, whose header is bh, at base in the log.
+func batchInfo(bh *batch.Header, base ids.Offset, epoch ids.LeaderEpoch, data []byte) BatchInfo {
+	info := BatchInfo{
+		Base: base, Size: int32(len(data)), LastOffsetDelta: bh.LastOffsetDelta, Count: bh.RecordCount,
+		LeaderEpoch: epoch, Attributes: bh.Attributes, MaxTimestamp: bh.MaxTimestamp,
+		ProducerID: bh.ProducerID, ProducerEpoch: bh.ProducerEpoch, BaseSequence: bh.BaseSequence,
+	}
+	if bh.IsControl() {
+		m, err := batch.ParseMarker(data)
+		info.IsMarker, info.Marker = err == nil, m
+	}
+	return info
 }
 
 // patchBatch writes what the proposal's header overlays: b is the batch, size bytes long, or the beginning of it.

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"cairn/engine/producer"
 	"cairn/internal/ids"
+	"cairn/wire/batch"
 )
 
 // ErrNoPartition says that the store has nothing of a partition.
@@ -143,8 +146,31 @@ func (e *Engine) inherit(batch *pebble.Batch, old ownerRow, b Binding, state *Lo
 	}
 	state.MaxTimestamp, state.MaxTimestampBase, state.LogBytes = l.state.MaxTimestamp, l.state.MaxTimestampBase, l.state.LogBytes
 	meta.LogStart, meta.StartBytes, meta.Epochs = l.logStart, l.startBytes, epochsWithoutIndex(l.epochsStored())
+	if !l.HasGenesis() {
+		if err := l.rebuildProducers(); err != nil {
+			return err
+		}
+	}
 	p := producersRow{Shard: b.Shard, Next: l.state.Next, Snapshot: l.producers.AppendSnapshot(nil)}
 	set(batch, appendPartitionKey(nil, rowProducers, b.Info.ID), p.appendTo(nil))
+	return nil
+}
+
+// rebuildProducers makes the producer state of a log that nobody has bound from its stored batches alone, all of which it reads. A replica
+// that joined a generation gets the state below the base offset with the genesis; one that is to begin the next generation before the
+// genesis came has nothing else, and without it would take a repeated batch for a new one.
+func (l *Log) rebuildProducers() error {
+	var s producer.State
+	now := time.Now().UnixMilli()
+	err := l.scanHeaders(l.logStart, l.state.Next, func(h batch.Header, raw []byte) (bool, error) {
+		info := batchInfo(&h, ids.Offset(h.BaseOffset), ids.LeaderEpoch(h.LeaderEpoch), raw)
+		s.Append(info.producerBatch(), now)
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("producers of %s: %w", l.binding.Info.label(), err)
+	}
+	l.producers = s
 	return nil
 }
 

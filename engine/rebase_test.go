@@ -323,6 +323,33 @@ func TestRebaseKeepsNothing(t *testing.T) {
 	closeEngine(t, e)
 }
 
+// TestNextGenerationWithoutGenesisKnowsProducers: a replica that has joined a generation, and begins the next one before the genesis of the
+// first has come, knows the producers of all that it has.
+func TestNextGenerationWithoutGenesisKnowsProducers(t *testing.T) {
+	c := newRebaseCase(t)
+	defer func() { closeEngine(t, c.leader.e) }()
+	e := c.other(vfs.NewMem(), nil)
+	defer closeEngine(t, e)
+	c.finish(e)
+	if f := bindGroup(t, e, c.next); f.log.HasGenesis() {
+		t.Fatal("the genesis has come")
+	}
+	e.Release(1)
+	b := c.next
+	b.Shard, b.Replica, b.Generation = 1000, 1001, 2
+	l, err := e.Bind(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, known := l.Producer(4)
+	if last, ok := p.Last(); !known || !ok || len(p.Batches()) != 2 || last.LastSequence != 4 {
+		t.Errorf("producer 4, whose records 0 to 4 are stored: known %t, %+v", known, p)
+	}
+	if _, ok := l.Producer(5); ok {
+		t.Error("a producer of the tail that was cut is known")
+	}
+}
+
 func TestDropFormerOwners(t *testing.T) {
 	c := newRebaseCase(t)
 	e := c.leader.e
