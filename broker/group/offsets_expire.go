@@ -7,7 +7,7 @@ import (
 	"cairn/broker/group/records"
 )
 
-// expireOffsets deletes offsets that are older than they may be, and groups of which nothing is left. What does not fit
+// expireOffsets deletes offsets that are older than they may be, or whose topic is gone and nobody coordinated the group then, and groups of which nothing is left. What does not fit
 // into one operation comes with the next.
 func (m *Machine) expireOffsets(now time.Time, fx *coordinator.Effects) {
 	left := deletesMax
@@ -30,24 +30,39 @@ func (m *Machine) expireOffsets(now time.Time, fx *coordinator.Effects) {
 	}
 }
 
-// expiredOffsets lists the offsets of a group whose time is over.
+// expiredOffsets lists the offsets of a group whose time is over, or whose topic is.
 func (m *Machine) expiredOffsets(g *group, now time.Time) []topicPartition {
 	since := g.expirySince()
-	if since == nil {
-		return nil
-	}
 	var list []topicPartition
 	for _, tp := range g.offsets.sorted() {
 		c := g.offsets.committed[tp]
-		end := since(c).Add(m.cfg.OffsetsRetention)
-		if c.Expires >= 0 {
-			end = time.UnixMilli(c.Expires)
-		}
-		if !now.Before(end) && !g.offsets.unstable(tp) && !g.subscribes(tp.topic) {
+		if !g.offsets.unstable(tp) && (m.isOver(g, tp, c, since, now) || m.topicGone(tp.topic, c.TopicID)) {
 			list = append(list, tp)
 		}
 	}
 	return list
+}
+
+// isOver reports whether an offset that ages since then, if at all, is too old.
+func (m *Machine) isOver(g *group, tp topicPartition, c committed, since func(committed) time.Time, now time.Time) bool {
+	if since == nil {
+		return false
+	}
+	end := since(c).Add(m.cfg.OffsetsRetention)
+	if c.Expires >= 0 {
+		end = time.UnixMilli(c.Expires)
+	}
+	return !now.Before(end) && !g.subscribes(tp.topic)
+}
+
+// topicGone reports whether there is no such topic any more: none of the id, or of the name for offsets that were committed without an id.
+func (m *Machine) topicGone(name string, id [16]byte) bool {
+	if id == ([16]byte{}) {
+		_, _, ok := m.cfg.Topics.Topic(name)
+		return !ok
+	}
+	_, _, ok := m.cfg.Topics.TopicByID(id)
+	return !ok
 }
 
 // expirySince says from when on an offset of the group ages; nil: it does not.

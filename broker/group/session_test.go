@@ -97,6 +97,8 @@ func (w *world) command(d *datadriven.TestData) {
 		w.m.Resigned()
 		w.elect()
 		w.expire()
+	case "drop-topic": // while nobody coordinates the group
+		delete(w.cfg.Topics.(testTopics), a.text("topic", ""))
 	case "refuse":
 		w.refuse = coordinator.ErrTooLarge
 	case "accept":
