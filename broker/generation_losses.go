@@ -154,8 +154,8 @@ func (m *replicaManager) retractLost(ctx context.Context, p *partition, img *con
 	}
 }
 
-// settleLosses is for a replica that was moved away, before its data is deleted: it reports what nobody else has. errNotYet
-// until the controller has accepted that.
+// settleLosses is for a replica that was moved away, before its data is deleted: it reports what nobody else has, and that
+// nothing will be left of it. errNotYet until the controller has accepted both.
 func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
 	img := m.cfg.Images.Image()
 	state, ok := img.PartitionOf(info.TopicID, info.Partition)
@@ -179,6 +179,7 @@ func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
 			lost = append(lost, r)
 		}
 	}
+	held := slices.Clone(lost)
 	leader, err := m.dialLeader(info, state)
 	if err != nil {
 		return err
@@ -194,23 +195,38 @@ func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
 	for _, r := range reported {
 		lost = subtract(lost, r)
 	}
-	if len(lost) == 0 && !estimated {
-		return nil
-	}
 	ctx, cancel := m.askContext()
 	defer cancel()
-	return m.changeLosses(ctx, controller.LossReport{
-		TopicID: info.TopicID, Partition: info.Partition, LeaderEpoch: state.LeaderEpoch, Lost: lost, AtMs: time.Now().UnixMilli(),
+	now := time.Now().UnixMilli()
+	if len(lost) > 0 || estimated {
+		err := m.changeLosses(ctx, controller.LossReport{
+			TopicID: info.TopicID, Partition: info.Partition, LeaderEpoch: state.LeaderEpoch, Lost: lost, AtMs: now,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(lost) == 0 && len(reported) == 0 {
+		return nil
+	}
+	return m.replicaCommand(ctx, controller.DropQuarantined{
+		Broker: m.cfg.NodeID, Epoch: m.cfg.Client.Registration().BrokerEpoch,
+		Partitions: []controller.DroppedRanges{{Partition: info.ID, Ranges: held, AtMs: now}},
 	})
 }
 
 // changeLosses sends a report. errNotYet unless the controller has accepted it.
 func (m *replicaManager) changeLosses(ctx context.Context, r controller.LossReport) error {
-	ctx, cancel := context.WithTimeout(ctx, prefixWithin)
-	defer cancel()
-	items, err := m.cfg.Client.ReplicaCommand(ctx, controller.ChangeLosses{
+	return m.replicaCommand(ctx, controller.ChangeLosses{
 		Broker: m.cfg.NodeID, Epoch: m.cfg.Client.Registration().BrokerEpoch, Partitions: []controller.LossReport{r},
 	})
+}
+
+// replicaCommand has the controller carry out what is about the losses of one partition. errNotYet unless it does.
+func (m *replicaManager) replicaCommand(ctx context.Context, cmd controller.Command) error {
+	ctx, cancel := context.WithTimeout(ctx, prefixWithin)
+	defer cancel()
+	items, err := m.cfg.Client.ReplicaCommand(ctx, cmd)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: losses are not reported: %w", errNotYet, err)
