@@ -70,6 +70,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.Key(private.LossesKey):     handleDescribeLosses,
 		kmsg.Key(private.QuarantineKey): handleReadQuarantine,
 		kmsg.Key(private.RemovalKey):    handleRemoveQuarantine,
+		kmsg.Key(private.RecoveredKey):  handleNoteRecovered,
 	}
 }
 

@@ -28,6 +28,7 @@ func shownLoss(l controller.Loss) private.Loss {
 		LostRange: private.LostRange{LeaderEpoch: int32(l.LeaderEpoch), From: int64(l.From), To: int64(l.To)},
 		Cause:     string(l.Cause), Broker: int32(l.Holder), Estimated: l.Estimated, AtMs: l.AtMs, DroppedMs: l.DroppedMs,
 		Merged: l.Merged, LastEpoch: int32(max(l.LeaderEpoch, l.LastEpoch)), Records: l.Count(),
+		RecoveredTo: l.RecoveredTo, RecoveredMs: l.RecoveredMs,
 	}
 }
 

@@ -67,7 +67,35 @@ func handleRemoveQuarantine(b *Broker, r *request) {
 	r.reply(resp)
 }
 
-// dropWithin bounds the wait for the controller before batches are deleted from quarantine.
+// handleNoteRecovered has the losses say that somebody has produced the records to a topic.
+func handleNoteRecovered(b *Broker, r *request) {
+	q := r.msg.(*private.RecoveredRequest).Body
+	resp := &private.RecoveredResponse{}
+	p, ok := b.images.Image().Partition(q.Topic, q.Partition)
+	if !ok {
+		resp.Body.Status = private.Status{Code: kerr.UnknownTopicOrPartition.Code, Message: "There is no such partition."}
+		r.reply(resp)
+		return
+	}
+	note := controller.RecoveredRanges{Partition: p.ID, To: q.To, AtMs: time.Now().UnixMilli()}
+	for _, x := range q.Ranges {
+		note.Ranges = append(note.Ranges, controller.LostRange{
+			LeaderEpoch: ids.LeaderEpoch(x.LeaderEpoch), From: ids.Offset(x.From), To: ids.Offset(x.To),
+		})
+	}
+	ctx, cancel := context.WithTimeout(r.conn.context, dropWithin)
+	defer cancel()
+	items, err := b.ctl.ReplicaCommand(ctx, controller.NoteRecovered{Partitions: []controller.RecoveredRanges{note}})
+	switch {
+	case err != nil:
+		resp.Body.Status = storageStatus(err)
+	case len(items) != 1 || items[0].Code != 0:
+		resp.Body.Status = private.Status{Code: kerr.InvalidRequest.Code, Message: fmt.Sprint(items)}
+	}
+	r.reply(resp)
+}
+
+// dropWithin bounds the wait for the controller before batches are deleted from quarantine, or noted as recovered.
 const dropWithin = 10 * time.Second
 
 // dropQuarantined deletes batches from quarantine, once the losses say that nothing will be left of them.

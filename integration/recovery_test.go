@@ -100,7 +100,7 @@ func TestLostRecordsAreForetoldReportedAndRecovered(t *testing.T) {
 	if !strings.HasPrefix(got, "Recovered 20 records of orders-0 from quarantine at broker 1 to saved: offsets 0..19 of leader epoch ") {
 		t.Errorf("recover printed %q", got)
 	}
-	if l := losses(); len(l) != 1 || l[0].DroppedMs == 0 {
+	if l := losses(); len(l) != 1 || l[0].DroppedMs == 0 || l[0].RecoveredTo != "saved" {
 		t.Errorf("losses after the removal %+v", l)
 	}
 	got = cairn(t, "", "consume", at, "--topic", "saved", "--from-beginning", "--max-messages", "20", "--timeout-ms", "20000")

@@ -68,6 +68,13 @@ func epochText(l Loss) string {
 
 // whatIsLeft says what the broker has of the lost range, and what to do about it.
 func whatIsLeft(l Loss) string {
+	if l.RecoveredTo != "" {
+		recovered := fmt.Sprintf("recovered to %s at %s", l.RecoveredTo, timeText(l.RecoveredMs))
+		if l.DroppedMs > 0 {
+			return recovered + ", then deleted from quarantine"
+		}
+		return recovered + ", and still in quarantine"
+	}
 	switch {
 	case l.DroppedMs > 0:
 		return "nothing is left: deleted from quarantine at " + timeText(l.DroppedMs)

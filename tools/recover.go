@@ -35,6 +35,7 @@ type RecoverOptions struct {
 	DataDir   string // alternatively, the data directory of a stopped broker
 	To        string // the topic that gets the records
 	Remove    bool   // delete from quarantine what was recovered; only from live brokers
+	Again     bool   // produce also what was recovered before
 }
 
 // recovered is the JSON form of what was recovered from one quarantine.
@@ -47,12 +48,14 @@ type recovered struct {
 	Damaged   int         `json:"damagedBatches"`
 	Ranges    []LostRange `json:"ranges"`
 	Removed   bool        `json:"removed"`
+	Skipped   int64       `json:"skippedRecords"` // recovered before
 
 	last private.Quarantine
 }
 
 // Recover produces the records in quarantine to a topic, each with headers that name where it comes from. Key, value, headers
-// and timestamp stay; the order is that of leader epochs and offsets. Running it twice produces them twice.
+// and timestamp stay; the order is that of leader epochs and offsets. What was recovered before is passed over, and
+// ErrRecovered if that is all there is.
 func Recover(ctx context.Context, conn Connection, o RecoverOptions, out Output) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -66,7 +69,7 @@ func Recover(ctx context.Context, conn Connection, o RecoverOptions, out Output)
 		return err
 	}
 	if o.DataDir != "" {
-		return o.recoverStored(ctx, cl, out)
+		return o.recoverStored(ctx, conn, cl, out)
 	}
 	return o.recoverLive(ctx, conn, cl, out)
 }
@@ -103,7 +106,7 @@ func topicExists(ctx context.Context, cl *kgo.Client, name string) error {
 }
 
 // recoverStored reads the data directory of a stopped broker.
-func (o RecoverOptions) recoverStored(ctx context.Context, cl *kgo.Client, out Output) (err error) {
+func (o RecoverOptions) recoverStored(ctx context.Context, conn Connection, cl *kgo.Client, out Output) (err error) {
 	e, err := openStored(o.DataDir)
 	if err != nil {
 		return err
@@ -114,12 +117,18 @@ func (o RecoverOptions) recoverStored(ctx context.Context, cl *kgo.Client, out O
 		return err
 	}
 	p := newReproducer(o, cl, o.DataDir)
+	if p.before, err = o.recoveredBefore(ctx, conn.askAny); err != nil {
+		return err
+	}
 	var failed error
 	err = l.ScanQuarantine(func(q engine.Quarantined) bool {
 		failed = p.batch(ctx, private.Quarantine{LeaderEpoch: q.LeaderEpoch, Offset: q.Base}, slices.Clone(q.Batch))
 		return failed == nil
 	})
-	return errors.Join(err, failed, p.finish(ctx, out))
+	if err = errors.Join(err, failed, p.flush(ctx)); err == nil {
+		err = p.note(ctx, conn.askAny)
+	}
+	return errors.Join(err, p.finish(ctx, out))
 }
 
 // recoverLive asks live brokers.
@@ -135,10 +144,23 @@ func (o RecoverOptions) recoverLive(ctx context.Context, conn Connection, cl *kg
 		}
 		brokers = []int32{o.Broker}
 	}
-	for _, id := range brokers {
+	var before []Loss
+	for i, id := range brokers {
+		ask := func(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+			return conn.ask(ctx, addresses[id], req)
+		}
+		if i == 0 {
+			if before, err = o.recoveredBefore(ctx, ask); err != nil {
+				return err
+			}
+		}
 		p := newReproducer(o, cl, fmt.Sprintf("broker %d", id))
-		err := p.fromBroker(ctx, conn, addresses[id])
-		err = errors.Join(err, p.flush(ctx))
+		p.before = before
+		err := errors.Join(p.fromBroker(ctx, conn, addresses[id]), p.flush(ctx))
+		if err == nil {
+			err = p.note(ctx, ask)
+			before = append(before, p.made()...) // another broker may have the same
+		}
 		if err == nil && o.Remove && p.done.Ranges != nil && p.done.Damaged == 0 {
 			err = p.remove(ctx, conn, addresses[id])
 		}
@@ -154,6 +176,8 @@ type reproducer struct {
 	o        RecoverOptions
 	cl       *kgo.Client
 	delivery delivery
+	before   []Loss // what was recovered before
+	again    *Loss  // one of those that was met
 	done     recovered
 }
 
@@ -204,6 +228,10 @@ func (p *reproducer) batch(ctx context.Context, at private.Quarantine, raw []byt
 		return nil
 	}
 	if h.IsControl() { // the end of a transaction is no record
+		return nil
+	}
+	if p.isRecovered(LostRange{LeaderEpoch: int32(at.LeaderEpoch), From: h.BaseOffset, To: h.LastOffset() + 1}) {
+		p.done.Skipped += int64(h.RecordCount)
 		return nil
 	}
 	p.cover(int32(at.LeaderEpoch), h.BaseOffset, h.LastOffset()+1)
@@ -279,6 +307,9 @@ func (p *reproducer) finish(ctx context.Context, out Output) error {
 	if p.done.Damaged > 0 {
 		failed = errors.Join(failed, fmt.Errorf("%w: %d in quarantine; `cairn dump --quarantine` shows them", ErrDamaged, p.done.Damaged))
 	}
+	if p.done.Ranges == nil && p.again != nil {
+		failed = errors.Join(failed, fmt.Errorf("%w to %s at %s; --again repeats it", ErrRecovered, p.again.RecoveredTo, timeText(p.again.RecoveredMs)))
+	}
 	if out.JSON {
 		if p.done.Ranges == nil {
 			p.done.Ranges = []LostRange{}
@@ -287,8 +318,14 @@ func (p *reproducer) finish(ctx context.Context, out Output) error {
 	}
 	tp := topicPartition{p.o.Topic, p.o.Partition}
 	text := fmt.Sprintf("Nothing of %s is in quarantine at %s.\n", tp, p.done.Source)
+	if p.done.Skipped > 0 {
+		text = fmt.Sprintf("Passed over %d records of %s in quarantine at %s: they were recovered before.\n", p.done.Skipped, tp, p.done.Source)
+	}
 	if p.done.Ranges != nil {
-		text = fmt.Sprintf("Recovered %d records of %s from quarantine at %s to %s: %s\n", p.done.Records, tp, p.done.Source, p.o.To, lostText(p.done.Ranges))
+		if p.done.Skipped == 0 {
+			text = ""
+		}
+		text += fmt.Sprintf("Recovered %d records of %s from quarantine at %s to %s: %s\n", p.done.Records, tp, p.done.Source, p.o.To, lostText(p.done.Ranges))
 	}
 	if p.done.Removed {
 		text += fmt.Sprintf("Removed them from quarantine at %s.\n", p.done.Source)

@@ -25,13 +25,22 @@ func quarantined(t *testing.T) []private.QuarantinedBatch {
 	}
 }
 
-// quarantineBroker answers one batch at a time.
+// quarantineBroker answers one batch at a time, and remembers what was recovered.
 func quarantineBroker(t *testing.T, batches []private.QuarantinedBatch) (conn Connection, removed *private.QuarantineRemoval) {
 	removed = &private.QuarantineRemoval{}
+	var losses []Loss
 	conn = privateBroker(t, func(r kmsg.Request) kmsg.Response {
-		if q, ok := r.(*private.RemovalRequest); ok {
+		switch q := r.(type) {
+		case *private.RemovalRequest:
 			*removed = q.Body
 			return &private.RemovalResponse{Body: private.RemovalAnswer{Batches: len(batches)}}
+		case *private.LossesRequest:
+			return &private.LossesResponse{Body: private.LossAnswer{Losses: losses}}
+		case *private.RecoveredRequest:
+			for _, x := range q.Body.Ranges {
+				losses = append(losses, Loss{Topic: q.Body.Topic, LostRange: x, RecoveredTo: q.Body.To, RecoveredMs: 1_700_000_000_000})
+			}
+			return &private.RecoveredResponse{}
 		}
 		from, resp := r.(*private.QuarantineRequest).Body.From, &private.QuarantineResponse{}
 		for _, b := range batches {
@@ -103,6 +112,33 @@ func TestRecoverProducesWithTheOrigin(t *testing.T) {
 	for i, want := range []string{"k=v at 1000 null false: a= b=1 " + origin + "0", "= at 1005 null true: " + origin + "1"} {
 		if got[i] != want {
 			t.Errorf("record %d is %q, want %q", i, got[i], want)
+		}
+	}
+}
+
+func TestRecoverTwiceProducesOnce(t *testing.T) {
+	cluster, conn := fakeCluster(t, kfake.SeedTopics(1, "saved"))
+	broker, _ := quarantineBroker(t, quarantined(t)[:1])
+	pointTo(cluster, broker.Bootstrap)
+	ctx := testContext(t)
+	o := RecoverOptions{Topic: "t", Broker: 7, To: "saved"}
+	for i, tt := range []struct {
+		again   bool
+		printed string
+		failed  string
+	}{
+		{false, "Recovered 2 records of t-0 from quarantine at broker 7 to saved", ""},
+		{false, "Passed over 2 records of t-0", "already recovered to saved at 2023-11-14T22:13:20.000Z; --again repeats it"},
+		{true, "Recovered 2 records of t-0 from quarantine at broker 7 to saved", ""},
+	} {
+		c := &capture{}
+		o.Again = tt.again
+		err := Recover(ctx, conn, o, c.output(false))
+		if !strings.HasPrefix(c.out.String(), tt.printed) {
+			t.Errorf("run %d printed %q", i, c.out.String())
+		}
+		if (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
+			t.Errorf("run %d: %v", i, err)
 		}
 	}
 }

@@ -188,6 +188,9 @@ type Loss struct {
 	AtMs      int64      `json:"atMs"`
 	// DroppedMs is when the holder deleted the records from quarantine; 0: it has them.
 	DroppedMs int64 `json:"droppedMs,omitempty"`
+	// RecoveredTo is the topic that somebody produced the records to, at RecoveredMs; "": nobody has.
+	RecoveredTo string `json:"recoveredTo,omitempty"`
+	RecoveredMs int64  `json:"recoveredMs,omitempty"`
 	// Merged is how many ranges were made this line when a partition had too many; 0: it is a range of its own. They lie in
 	// the offsets [From, To) of the epochs LeaderEpoch to LastEpoch, and held this many Records.
 	Merged    int64           `json:"merged,omitempty"`
@@ -236,6 +239,8 @@ func decodeReplication(kind string, body []byte) (Command, error) {
 		return decodeAs[ChangeLosses](body)
 	case DropQuarantined{}.kind():
 		return decodeAs[DropQuarantined](body)
+	case NoteRecovered{}.kind():
+		return decodeAs[NoteRecovered](body)
 	default:
 		return nil, fmt.Errorf("unknown kind")
 	}
@@ -264,6 +269,8 @@ func (e *edit) applyReplication(c Command) Result {
 		return byBroker(e, c.Broker, c.Epoch, c.Partitions, e.changeLosses)
 	case DropQuarantined:
 		return byBroker(e, c.Broker, c.Epoch, c.Partitions, e.dropQuarantined)
+	case NoteRecovered:
+		return eachItem(c.Partitions, e.noteRecovered)
 	default:
 		panic(fmt.Sprintf("BUG: no transition for %T", c))
 	}

@@ -18,8 +18,8 @@ func replicaCommandAPI() wire.PrivateAPI {
 	return wire.PrivateAPI{Key: int16(replicaCommandKey), Name: "ReplicaCommand", New: func() kmsg.Request { return &ReplicaCommandRequest{} }}
 }
 
-// ReplicaCommandRequest carries one ChangeVoters, ChangeLosses, RenewReplicas or DropQuarantined from a broker to the active
-// controller.
+// ReplicaCommandRequest carries one ChangeVoters, ChangeLosses, RenewReplicas, DropQuarantined or NoteRecovered from a broker to
+// the active controller.
 type ReplicaCommandRequest struct {
 	Version int16
 	Command Command
@@ -31,6 +31,7 @@ type replicaCommand struct {
 	Losses *ChangeLosses    `json:"losses,omitempty"`
 	Renew  *RenewReplicas   `json:"renew,omitempty"`
 	Drop   *DropQuarantined `json:"drop,omitempty"`
+	Noted  *NoteRecovered   `json:"recovered,omitempty"`
 }
 
 // Key and the methods below implement kmsg.Request.
@@ -53,6 +54,8 @@ func (r *ReplicaCommandRequest) AppendTo(dst []byte) []byte {
 		body.Renew = &c
 	case DropQuarantined:
 		body.Drop = &c
+	case NoteRecovered:
+		body.Noted = &c
 	default:
 		panic(fmt.Sprintf("BUG: %T is not a broker's", c))
 	}
@@ -76,6 +79,9 @@ func (r *ReplicaCommandRequest) ReadFrom(src []byte) error {
 	}
 	if body.Drop != nil {
 		parts = append(parts, *body.Drop)
+	}
+	if body.Noted != nil {
+		parts = append(parts, *body.Noted)
 	}
 	if len(parts) != 1 {
 		return fmt.Errorf("a replica command of %d parts", len(parts))

@@ -19,10 +19,11 @@ type lossKind struct {
 	holder    ids.NodeID
 	estimated bool
 	dropped   bool
+	recovered string
 }
 
 func (l *Loss) kindOf() lossKind {
-	return lossKind{l.Cause, l.Holder, l.Estimated, l.DroppedMs > 0}
+	return lossKind{l.Cause, l.Holder, l.Estimated, l.DroppedMs > 0, l.RecoveredTo}
 }
 
 func (l *Loss) of(topic ids.UUID, partition int32) bool {
@@ -92,7 +93,7 @@ func (l *Loss) touches(o Loss) bool {
 // joined is both as one range.
 func (l Loss) joined(o Loss) Loss {
 	l.From, l.To = min(l.From, o.From), max(l.To, o.To)
-	l.AtMs, l.DroppedMs = min(l.AtMs, o.AtMs), max(l.DroppedMs, o.DroppedMs)
+	l.AtMs, l.DroppedMs, l.RecoveredMs = min(l.AtMs, o.AtMs), max(l.DroppedMs, o.DroppedMs), max(l.RecoveredMs, o.RecoveredMs)
 	return l
 }
 
@@ -119,12 +120,12 @@ func (l Loss) mergedWith(o Loss) Loss {
 }
 
 // droppedOfMerged takes the dropped offsets out of the count of a merged line, and gives them one of their own.
-func (l Loss) droppedOfMerged(epoch ids.LeaderEpoch, from, to ids.Offset, atMs int64) []Loss {
-	gone := min(int64(to-from), l.Records)
+func (l Loss) droppedOfMerged(r LostRange, atMs int64) []Loss {
+	gone := min(int64(r.To-r.From), l.Records)
 	part := l
-	part.LostRange, part.DroppedMs, part.Merged, part.LastEpoch, part.Records = LostRange{epoch, from, to}, atMs, 0, 0, 0
-	if gone < int64(to-from) { // not all of the range had been lost
-		part.Merged, part.LastEpoch, part.Records = 1, epoch, gone
+	part.LostRange, part.DroppedMs, part.Merged, part.LastEpoch, part.Records = r, atMs, 0, 0, 0
+	if gone < int64(r.To-r.From) { // not all of the range had been lost
+		part.Merged, part.LastEpoch, part.Records = 1, r.LeaderEpoch, gone
 	}
 	if l.Records -= gone; l.Records == 0 {
 		return []Loss{part}

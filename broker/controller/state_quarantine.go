@@ -51,25 +51,72 @@ func (e *edit) dropQuarantined(broker ids.NodeID, c DroppedRanges) ItemResult {
 	return ItemResult{}.of(t.Partitions[index])
 }
 
-// dropped splits the loss into what lies outside the range and what is marked.
+// dropped is the loss in parts: what lies outside the range, and what is marked as dropped.
 func (l Loss) dropped(r LostRange, atMs int64) []Loss {
-	from, to := max(l.From, r.From), min(l.To, r.To)
-	if !l.hasEpoch(r.LeaderEpoch) || from >= to {
+	part, ok := l.Of(r)
+	if !ok {
 		return []Loss{l}
 	}
 	if l.Merged > 0 {
-		return l.droppedOfMerged(r.LeaderEpoch, from, to, atMs)
+		return l.droppedOfMerged(part, atMs)
 	}
+	return l.split(part, func(l *Loss) { l.DroppedMs = atMs })
+}
+
+// split is the loss in parts: what lies outside the range, which is within it, and what is marked.
+func (l Loss) split(r LostRange, mark func(*Loss)) []Loss {
 	var parts []Loss
-	part := func(from, to ids.Offset, droppedMs int64) {
+	part := func(from, to ids.Offset, mark func(*Loss)) {
 		if from < to {
 			p := l
-			p.From, p.To, p.DroppedMs = from, to, droppedMs
+			p.From, p.To = from, to
+			mark(&p)
 			parts = append(parts, p)
 		}
 	}
-	part(l.From, from, 0)
-	part(from, to, atMs)
-	part(to, l.To, 0)
+	as := func(*Loss) {}
+	part(l.From, r.From, as)
+	part(r.From, r.To, mark)
+	part(r.To, l.To, as)
 	return parts
+}
+
+// NoteRecovered says that somebody has produced records in quarantine to a topic.
+type NoteRecovered struct {
+	Partitions []RecoveredRanges `json:"partitions"`
+}
+
+// RecoveredRanges is one partition of NoteRecovered.
+type RecoveredRanges struct {
+	Partition ids.PartitionID `json:"partition"`
+	Ranges    []LostRange     `json:"ranges"`
+	To        string          `json:"to"`
+	AtMs      int64           `json:"atMs"`
+}
+
+func (NoteRecovered) kind() string { return "noteRecovered" }
+
+// noteRecovered marks the ranges, whoever holds them: they are the same records everywhere. Merged lines do not say which
+// records they are about, and get no mark.
+func (e *edit) noteRecovered(c RecoveredRanges) ItemResult {
+	t, index, ok := e.img.PartitionByID(c.Partition)
+	switch {
+	case !ok:
+		return refuseItem(kerr.UnknownTopicOrPartition, "there is no partition with id %d", c.Partition)
+	case c.To == "":
+		return refuseItem(kerr.InvalidRequest, "recovered to no topic")
+	}
+	for _, r := range c.Ranges {
+		var losses []Loss
+		for _, l := range e.img.Losses {
+			if part, ok := l.Of(r); ok && l.of(t.ID, index) && l.Merged == 0 {
+				losses = append(losses, l.split(part, func(l *Loss) { l.RecoveredTo, l.RecoveredMs = c.To, c.AtMs })...)
+				continue
+			}
+			losses = append(losses, l)
+		}
+		e.img.Losses = losses
+		e.tidyLosses(t.ID, index)
+	}
+	return ItemResult{}.of(t.Partitions[index])
 }

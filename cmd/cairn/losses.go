@@ -28,8 +28,8 @@ func lossesCommand() *cli.Command {
 
 const recoverHelp = `Reads what brokers keep in quarantine of a partition, the records that they had to give up when they followed another leader, and
 produces them to a topic. Key, value, headers and timestamp stay as they were; the headers cairn.origin.topic, cairn.origin.partition,
-cairn.origin.leader.epoch and cairn.origin.offset are added. Nothing is removed from quarantine without --remove, so a second run
-produces the records a second time.
+cairn.origin.leader.epoch and cairn.origin.offset are added. Nothing is removed from quarantine without --remove. The list of losses shows
+what was recovered; a second run passes over that, unless with --again.
 
 Examples:
 
@@ -49,6 +49,7 @@ func recoverCommand() *cli.Command {
 			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` of a stopped broker instead"},
 			&cli.StringFlag{Name: "to", Usage: "`NAME` of the topic that gets the records"},
 			&cli.BoolFlag{Name: "remove", Usage: "remove from quarantine what was recovered"},
+			&cli.BoolFlag{Name: "again", Usage: "produce also what was recovered before"},
 		),
 		Action: func(c *cli.Context) error {
 			if err := need(c, "topic", "to"); err != nil {
@@ -64,7 +65,7 @@ func recoverCommand() *cli.Command {
 			}
 			return tools.Recover(c.Context, connection(c, ""), tools.RecoverOptions{
 				Topic: c.String("topic"), Partition: partition, Broker: broker, DataDir: c.String("data-dir"),
-				To: c.String("to"), Remove: c.Bool("remove"),
+				To: c.String("to"), Remove: c.Bool("remove"), Again: c.Bool("again"),
 			}, output(c))
 		},
 	}

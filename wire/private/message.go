@@ -16,6 +16,7 @@ const (
 	LossesKey
 	QuarantineKey
 	RemovalKey
+	RecoveredKey
 )
 
 // query is the body of a request: it knows its key and its answer.
@@ -82,5 +83,6 @@ func APIs() []wire.PrivateAPI {
 		row("DescribeLosses", func() kmsg.Request { return &LossesRequest{} }),
 		row("ReadQuarantine", func() kmsg.Request { return &QuarantineRequest{} }),
 		row("RemoveQuarantine", func() kmsg.Request { return &RemovalRequest{} }),
+		row("NoteRecovered", func() kmsg.Request { return &RecoveredRequest{} }),
 	}
 }

@@ -18,6 +18,8 @@ type (
 	QuarantineResponse = Response[QuarantineAnswer]
 	RemovalRequest     = Request[QuarantineRemoval]
 	RemovalResponse    = Response[RemovalAnswer]
+	RecoveredRequest   = Request[RecoveredRanges]
+	RecoveredResponse  = Response[RecoveredAnswer]
 )
 
 // Status is a Kafka error code with its reason, 0 for success.
@@ -128,6 +130,9 @@ type Loss struct {
 	AtMs      int64 `json:"atMs"` // ms since 1970
 	// DroppedMs is when the broker deleted the records from quarantine, ms since 1970; 0: it has them.
 	DroppedMs int64 `json:"droppedMs,omitempty"`
+	// RecoveredTo is the topic that somebody produced the records to, at RecoveredMs; "": nobody has.
+	RecoveredTo string `json:"recoveredTo,omitempty"`
+	RecoveredMs int64  `json:"recoveredMs,omitempty"`
 	// Records is how many offsets are lost. Merged is how many ranges are listed together here, 0: just this one. They lie in
 	// the offsets and in the leader epochs up to LastEpoch, and are fewer than those.
 	Records   int64 `json:"records"`
@@ -178,6 +183,19 @@ type RemovalAnswer struct {
 	Bytes   int64 `json:"bytes"`
 }
 
+// RecoveredRanges says that somebody has produced records of a partition from quarantine to a topic.
+type RecoveredRanges struct {
+	Topic     string      `json:"topic"`
+	Partition int32       `json:"partition"`
+	Ranges    []LostRange `json:"ranges"`
+	To        string      `json:"to"`
+}
+
+// RecoveredAnswer answers it.
+type RecoveredAnswer struct {
+	Status
+}
+
 func (ReplicaQuery) key() int16                   { return ReplicasKey }
 func (ReplicaQuery) response() kmsg.Response      { return &ReplicasResponse{} }
 func (ReplicaAnswer) key() int16                  { return ReplicasKey }
@@ -198,3 +216,7 @@ func (QuarantineRemoval) key() int16              { return RemovalKey }
 func (QuarantineRemoval) response() kmsg.Response { return &RemovalResponse{} }
 func (RemovalAnswer) key() int16                  { return RemovalKey }
 func (RemovalAnswer) request() kmsg.Request       { return &RemovalRequest{} }
+func (RecoveredRanges) key() int16                { return RecoveredKey }
+func (RecoveredRanges) response() kmsg.Response   { return &RecoveredResponse{} }
+func (RecoveredAnswer) key() int16                { return RecoveredKey }
+func (RecoveredAnswer) request() kmsg.Request     { return &RecoveredRequest{} }
