@@ -85,18 +85,18 @@ const failedStartTimeout = 5 * time.Second
 
 // assemble opens and starts all parts that need no other node.
 func (n *Node) assemble() error {
+	b := newBroker(n.cfg, n.images, n.log)
+	n.broker = b
+	n.server = newServer(n.serverConfig())
+	if err := n.listen(); err != nil { // first, so that a start on a port in use leaves the disk as it was
+		return err
+	}
 	dir, err := engine.OpenDataDir(n.cfg.DataDir, n.cfg.NodeID)
 	if err != nil {
 		return err
 	}
 	n.dir = dir
 	if n.previousEpoch, err = takeCleanShutdown(n.cfg.DataDir); err != nil {
-		return err
-	}
-	b := newBroker(n.cfg, n.images, n.log)
-	n.broker = b
-	n.server = newServer(n.serverConfig())
-	if err := n.listen(); err != nil {
 		return err
 	}
 	e, err := engine.Open(engine.Config{

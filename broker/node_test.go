@@ -2,8 +2,12 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -141,5 +145,23 @@ func TestEndpointForOtherNodesComesFirst(t *testing.T) {
 	list, err := n.endpoints()
 	if err != nil || len(list) != 3 || list[0].Name != "IN" || list[1].Name != "OUT" || list[2].Name != "OTHER" {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestStartOnAPortInUseLeavesTheDiskAlone: neither a directory is made, nor is the mark of an orderly stop taken away.
+func TestStartOnAPortInUseLeavesTheDiskAlone(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	dir := filepath.Join(t.TempDir(), "data")
+	cfg := mustLoad(t, "listeners=PLAINTEXT://"+ln.Addr().String(), "log.dirs="+dir)
+	if n, err := Start(testContext(t), cfg, testLog(t)); err == nil {
+		stopNode(t, n)
+		t.Fatal("it starts")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the data directory: %v", err)
 	}
 }
