@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -56,4 +57,21 @@ func isTerminal(f any) bool {
 	}
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// slowAnswer is after how long a command says what it waits for.
+const slowAnswer = 2 * time.Second
+
+// noteAfter prints the note unless done is called before that time. After done it prints nothing any more.
+func (o Output) noteAfter(d time.Duration, format string, args ...any) (done func()) {
+	printed := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		defer close(printed)
+		o.note(format, args...)
+	})
+	return func() {
+		if !timer.Stop() {
+			<-printed
+		}
+	}
 }

@@ -52,7 +52,9 @@ func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
+	waited := out.noteAfter(slowAnswer, "still waiting for the controller to create topic '%s'; `cairn status` shows whether there is one", o.Topic)
 	resp, err := req.RequestWith(ctx, cl)
+	waited()
 	if err != nil {
 		return err
 	}
@@ -66,6 +68,9 @@ func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out
 		result.Created = false
 	case errors.Is(err, kerr.TopicAlreadyExists):
 		return fmt.Errorf("topic '%s' already exists; --if-not-exists accepts that", o.Topic)
+	case errors.Is(err, kerr.RequestTimedOut):
+		return fmt.Errorf("topic '%s' is not known to be created, no controller has answered in time: %w; see `cairn status`, then "+
+			"`cairn topics describe --topic %s`, since it may have been created all the same", o.Topic, err, o.Topic)
 	case err != nil:
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"cairn/internal/nearest"
 )
 
 // AlterTopicOptions says what to change of the selected topics: the number of partitions, dynamic configs, or both.
@@ -34,6 +36,9 @@ func AlterTopics(ctx context.Context, conn Connection, o AlterTopicOptions, out 
 	defer cancel()
 	topics, _, err := o.find(ctx, cl)
 	if err != nil {
+		return err
+	}
+	if err := o.known(ctx, cl, topics); err != nil {
 		return err
 	}
 	altered := []string{}
@@ -69,6 +74,32 @@ func (o AlterTopicOptions) validate() error {
 	default: // here, because setConfigs comes after the partitions were added
 		return splitPairs(map[string]string{}, o.Configs, "--config")
 	}
+}
+
+// known refuses to reset a config that there is not: brokers take that, and it is misspelt.
+func (o AlterTopicOptions) known(ctx context.Context, cl *kgo.Client, topics []kmsg.MetadataResponseTopic) error {
+	if len(o.DeleteConfigs) == 0 || len(topics) == 0 {
+		return nil
+	}
+	configs, err := ConfigEntity{Type: topicEntities, Name: *topics[0].Topic}.describe(ctx, cl, true)
+	if err != nil {
+		return err
+	}
+	names := map[string]bool{}
+	for _, c := range configs {
+		names[c.Name] = true
+	}
+	for _, name := range o.DeleteConfigs {
+		if names[name] {
+			continue
+		}
+		hint := "`cairn topics describe` shows what is set"
+		if meant := nearest.Name(name, maps.Keys(names)); meant != "" {
+			hint = fmt.Sprintf("is %s meant?", meant)
+		}
+		return fmt.Errorf("--delete-config %s: topics have no such config; %s", name, hint)
+	}
+	return nil
 }
 
 func (o AlterTopicOptions) addPartitions(ctx context.Context, cl *kgo.Client, t kmsg.MetadataResponseTopic) error {
