@@ -231,19 +231,23 @@ func TestMetadataInEveryVersion(t *testing.T) {
 	golden(t, "metadata.golden", text.String())
 }
 
-// Java's client asks for a topic by its id with an empty name, not with a null one.
-func TestMetadataByIDWithAnEmptyName(t *testing.T) {
+// Java's client asks for a topic by its id with an empty name, not with a null one. An id comes before any name.
+func TestMetadataByIDWithAName(t *testing.T) {
 	h := startHandlers(t)
 	req := withVersion(kmsg.NewPtrMetadataRequest(), 12)
 	for _, id := range []ids.UUID{topicID, {99}} {
 		req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: kmsg.StringPtr(""), TopicID: id})
 	}
+	req.Topics = append(req.Topics, kmsg.MetadataRequestTopic{Topic: kmsg.StringPtr("t"), TopicID: ids.UUID{99}})
 	got := h.ask(t, "IN", req).(*kmsg.MetadataResponse).Topics
 	if got[0].ErrorCode != 0 || got[0].Topic == nil || *got[0].Topic != "t" || got[0].TopicID != topicID {
 		t.Errorf("a topic that is there: %+v", got[0])
 	}
 	if got[1].ErrorCode != kerr.UnknownTopicID.Code || got[1].Topic != nil || got[1].TopicID != (ids.UUID{99}) {
 		t.Errorf("a topic that is not there: %+v", got[1])
+	}
+	if got[2].ErrorCode != kerr.UnknownTopicID.Code || got[2].TopicID != (ids.UUID{99}) {
+		t.Errorf("an unknown id with a name that is there: %+v", got[2])
 	}
 }
 

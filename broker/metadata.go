@@ -103,8 +103,8 @@ type topicDescriber struct {
 // to be created.
 func (d topicDescriber) asked(t kmsg.MetadataRequestTopic, failed map[string]int16) kmsg.MetadataResponseTopic {
 	resp := kmsg.NewMetadataResponseTopic()
-	if t.Topic != nil && *t.Topic == "" && !ids.UUID(t.TopicID).IsZero() {
-		t.Topic = nil // Java's client asks by id with an empty name
+	if !ids.UUID(t.TopicID).IsZero() {
+		t.Topic = nil // as in Kafka, an id comes before a name; Java's client asks by id with an empty one
 	}
 	resp.Topic, resp.TopicID = t.Topic, t.TopicID
 	if t.Topic == nil {
@@ -150,7 +150,8 @@ func (d topicDescriber) partition(index int32, p *controller.Partition) kmsg.Met
 	m.Replicas, m.ISR = nodeIDs(p.Replicas), nodeIDs(p.InSync)
 	m.OfflineReplicas = d.offline(p)
 	if d.version == 0 { // version 0 knows no offline replicas: it is shown the live ones
-		m.Replicas = slices.DeleteFunc(m.Replicas, func(n int32) bool { return slices.Contains(m.OfflineReplicas, n) })
+		offline := func(n int32) bool { return slices.Contains(m.OfflineReplicas, n) }
+		m.Replicas, m.ISR = slices.DeleteFunc(m.Replicas, offline), slices.DeleteFunc(m.ISR, offline)
 		if len(m.Replicas) < len(p.Replicas) && m.ErrorCode == 0 {
 			m.ErrorCode = kerr.ReplicaNotAvailable.Code
 		}
@@ -201,7 +202,7 @@ func (b *Broker) missingTopics(req *kmsg.MetadataRequest) []string {
 	img := b.images.Image()
 	var names []string
 	for _, t := range req.Topics {
-		if t.Topic == nil || img.Topics[*t.Topic] != nil || slices.Contains(names, *t.Topic) || controller.ValidateTopicName(*t.Topic) != nil {
+		if t.Topic == nil || !ids.UUID(t.TopicID).IsZero() || img.Topics[*t.Topic] != nil || slices.Contains(names, *t.Topic) || controller.ValidateTopicName(*t.Topic) != nil {
 			continue
 		}
 		names = append(names, *t.Topic)

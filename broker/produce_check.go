@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -43,8 +44,25 @@ func (op *produceOp) precheck(topic *controller.Topic, raw []byte) error {
 	return nil
 }
 
-// checkOneBatch sees that raw holds one batch of magic 2 and nothing else.
+// What a record set must have for its length and its magic to be read, and the least length that there ever was.
+const (
+	lengthKnown, magicKnown = 12, 17
+	recordLengthMin         = 14
+)
+
+// checkOneBatch sees that raw holds one batch of magic 2 and nothing else. As in Kafka, a length or a magic that cannot be is
+// corrupt, and a batch that is not all there is none.
 func checkOneBatch(raw []byte) (batch.Header, error) {
+	if len(raw) >= lengthKnown {
+		if length := int32(binary.BigEndian.Uint32(raw[lengthKnown-4:])); length < recordLengthMin {
+			return batch.Header{}, fmt.Errorf("%w: batch length %d", batch.ErrCorruptMessage, length)
+		}
+	}
+	if len(raw) >= magicKnown {
+		if magic := int8(raw[magicKnown-1]); magic < 0 || magic > batch.Magic {
+			return batch.Header{}, fmt.Errorf("%w: magic %d", batch.ErrCorruptMessage, magic)
+		}
+	}
 	if len(raw) < batch.HeaderLen {
 		return batch.Header{}, fmt.Errorf("%w: %d bytes are no batch", batch.ErrInvalidRecord, len(raw))
 	}
