@@ -46,7 +46,7 @@ type Config struct {
 	OnDamage func(owner Binding, err *CorruptError)
 	Faults   Faults
 
-	blobRewriteMinAge time.Duration // 0: the default; tests wait less
+	blobRewriteMinAge, deletionFlushAfter time.Duration // 0: the default; tests wait less
 }
 
 // Faults are hooks for tests of this and other packages. The zero value injects none.
@@ -92,6 +92,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.blobRewriteMinAge == 0 {
 		c.blobRewriteMinAge = blobRewriteMinAge
+	}
+	if c.deletionFlushAfter == 0 {
+		c.deletionFlushAfter = deletionFlushAfter
 	}
 	if c.FS == nil {
 		c.FS = vfs.Default

@@ -29,11 +29,13 @@ const (
 	blobGarbageRatio  = 0.3
 	blobRewriteMinAge = 5 * time.Minute
 	diskStallAfter    = 500 * time.Millisecond
-	dataBlockBytes    = 32 << 10
-	tableFileBytes    = 16 << 20
-	l0StopWritesFiles = 1000
-	walBytesPerSync   = 1 << 20
-	maxOpenFiles      = 4096
+	// Space comes back only once the deletion has left the memtable, which takes for ever when little is written.
+	deletionFlushAfter = 30 * time.Second
+	dataBlockBytes     = 32 << 10
+	tableFileBytes     = 16 << 20
+	l0StopWritesFiles  = 1000
+	walBytesPerSync    = 1 << 20
+	maxOpenFiles       = 4096
 )
 
 // pebbleOptions are the options of a store. The cache is created here; the caller unrefs it after Open.
@@ -47,6 +49,7 @@ func pebbleOptions(cfg Config, st *stats) *pebble.Options {
 		L0StopWritesThreshold:       l0StopWritesFiles,
 		BytesPerSync:                walBytesPerSync,
 		MaxOpenFiles:                maxOpenFiles,
+		FlushDelayDeleteRange:       cfg.deletionFlushAfter,
 		Cache:                       pebble.NewCache(cfg.BlockCacheBytes),
 		Logger:                      pebbleLogger{cfg.Logger},
 	}

@@ -85,11 +85,15 @@ func (l *Log) raiseStart(o ids.Offset) error {
 	return nil
 }
 
-// bytesBelow is LogBytes where the log held all offsets below o, as far as entries are there to tell.
+// bytesBelow is LogBytes where the log held all offsets below o, above the log start. It needs startMu.
 func (l *Log) bytesBelow(o ids.Offset) (int64, error) {
 	index, ok, err := l.indexBelow(o)
-	if err != nil || !ok {
+	if err != nil {
 		return 0, err
+	}
+	if !ok { // below the generation's base there are no entries to tell
+		bytes, err := l.bytesBetween(l.Start(), o)
+		return l.startBytes + bytes, err
 	}
 	if start := l.LogStartPoint(); index == start.Index {
 		return start.LogBytes, nil
@@ -97,6 +101,16 @@ func (l *Log) bytesBelow(o ids.Offset) (int64, error) {
 	var row EntryRow
 	err = l.e.readEntryRow(l.sh.id, index, &row)
 	return row.LogBytes, err
+}
+
+// bytesBetween are the bytes of the batches from the one that holds start on that end at o or below.
+func (l *Log) bytesBetween(start, o ids.Offset) (bytes int64, err error) {
+	last := int64(0) // counts once the next one begins at o or below
+	err = l.scanStored(start, o+1, func(_ ids.Offset, size int, _ func() ([]byte, error)) (bool, error) {
+		bytes, last = bytes+last, int64(size)
+		return true, nil
+	})
+	return bytes, err
 }
 
 // IndexBelow is the largest committed Raft index up to which the log holds only offsets below o: as far as the Raft
