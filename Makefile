@@ -6,7 +6,7 @@ ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help build test race fuzz crash integration integration-long soak-kill reassign-long restart-10g many-producers chaos flapping controllers compat bench lint check run clean
+.PHONY: help build test race fuzz crash integration integration-long soak-kill soak-retention reassign-long restart-10g many-producers chaos flapping controllers compat bench lint check run clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -43,6 +43,9 @@ restart-10g: build ## restart of a node that holds 10 GB
 
 chaos: build ## rounds of faults on real processes: SEED=n, ROUNDS=m, LENGTH=10s, PARALLEL=1; REPLAY=DIR repeats a failed one, CHECK=DIR judges it again
 	$(GO) run ./integration/chaos -seed=$(or $(SEED),0) -rounds=$(or $(ROUNDS),1) -length=$(or $(LENGTH),10s) -parallel=$(or $(PARALLEL),1) -replay=$(REPLAY) -check=$(CHECK)
+
+soak-retention: build ## full load on 12 partitions with retention by size: disk, memory and throughput over MINUTES (20)
+	CAIRN_INTEGRATION=1 CAIRN_RETENTION=$(or $(MINUTES),20) $(GO) test -count=1 -v -timeout 170m -run TestRetentionBySize ./integration/
 
 flapping: build ## brokers frozen and freed for 15 s each, for ten minutes
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestFlappingLeavesNothingBehind ./integration/

@@ -71,8 +71,9 @@ type Config struct {
 	// Groups is how consumer groups behave; what it needs of the broker is not set.
 	Groups group.Config
 
-	LagTimeMax    time.Duration // replica.lag.time.max.ms
-	ProducerCheck time.Duration // producer.id.expiration.check.interval.ms
+	LagTimeMax     time.Duration // replica.lag.time.max.ms
+	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
+	RetentionCheck time.Duration // log.retention.check.interval.ms
 
 	TxnMaxTimeout     time.Duration // transaction.max.timeout.ms
 	TxnExpiration     time.Duration // transactional.id.expiration.ms
@@ -199,6 +200,7 @@ func NewConfig(values map[string]string) (*Config, error) {
 		LagTimeMax: v.millis("replica.lag.time.max.ms"),
 
 		RebalanceInterval: v.rebalanceInterval(),
+		RetentionCheck:    v.millis("log.retention.check.interval.ms"),
 		QuarantineBytes:   v.number("log.quarantine.bytes"),
 		QuarantineAge:     v.millis("log.quarantine.ms"),
 

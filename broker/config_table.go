@@ -7,7 +7,7 @@ const (
 	noAuthorizer   = "Not available: there is no authorization in this version."
 	cordonAbsent   = "Not available: a broker has one data directory."
 	tieringAbsent  = "Not available: there is no tiered storage."
-	noCleaner      = "No effect: retention and compaction do not run in this version."
+	noCleaner      = "No effect: compaction does not run in this version."
 	noOtherGroups  = "No effect: there are neither share groups nor streams groups in this version."
 	fixedWorkers   = "No effect: a coordinator has four workers, and batches what waits for it at the moment."
 	noProviders    = "Not available: values are taken as they stand."
@@ -223,7 +223,7 @@ var propertyTable = []property{
 		Doc: "How long this broker keeps batches that replicas had to give up. -1: for ever. Cairn's own.",
 	},
 	{Name: "log.retention.bytes", Type: typeLong, Default: "-1", Mode: clusterWide, Effect: topicDefault},
-	{Name: "log.retention.check.interval.ms", Type: typeLong, Default: "300000", Limits: "1..", Effect: noEffect, Doc: noCleaner},
+	{Name: "log.retention.check.interval.ms", Type: typeLong, Default: "300000", Limits: "1..", Doc: "How often it is looked for what has expired."},
 	{Name: "log.retention.hours", Type: typeInt, Default: "168", Effect: topicDefault},
 	{Name: "log.retention.minutes", Type: typeInt, Effect: topicDefault},
 	{Name: "log.retention.ms", Type: typeLong, Mode: clusterWide, Effect: topicDefault},

@@ -29,6 +29,7 @@ func deleteRecords(t *testing.T, cl *kgo.Client, topic string, offset int64) (in
 
 func TestDeletedRecordsAreGoneOnEveryReplica(t *testing.T) {
 	c := startCluster(t, 3)
+	defer c.close(t)
 	cl := c.client(t)
 	adm, ctx := kadm.NewClient(cl), testContext(t)
 	if _, err := adm.CreateTopic(ctx, 1, 3, nil, "t"); err != nil {

@@ -208,7 +208,7 @@ func (n *Node) startBroker() error {
 	b.replicas = newReplicaManager(replicaManagerConfig{
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
 		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax, Coordinations: b.coordinations,
-		ProducerExpiry: b.producerExpiry, ProducerCheck: n.cfg.ProducerCheck, Dial: n.dialNode, Fail: n.fail,
+		ProducerExpiry: b.producerExpiry, ProducerCheck: n.cfg.ProducerCheck, RetentionCheck: n.cfg.RetentionCheck, Dial: n.dialNode, Fail: n.fail,
 		Waiting: b.purgatory, Log: n.log,
 	})
 	b.markers = newMarkerWriter(b.replicas.lookup, n.cfg.RequestTimeout)

@@ -49,6 +49,8 @@ type replicaManagerConfig struct {
 	// default. ProducerCheck is how often that is looked at (producer.id.expiration.check.interval.ms); 0: Kafka's default.
 	ProducerExpiry func() time.Duration
 	ProducerCheck  time.Duration
+	// RetentionCheck is log.retention.check.interval.ms. 0: Kafka's default.
+	RetentionCheck time.Duration
 	// LagTimeMax is replica.lag.time.max.ms. 0: Kafka's default. Now is the clock for it, monotonic; nil: the system's.
 	LagTimeMax time.Duration
 	Now        func() time.Time
@@ -108,6 +110,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		cfg.ProducerExpiry = func() time.Duration { return defaultProducerExpiry }
 	}
 	cfg.ProducerCheck = cmp.Or(cfg.ProducerCheck, defaultProducerCheck)
+	cfg.RetentionCheck = cmp.Or(cfg.RetentionCheck, defaultRetentionCheck)
 	cfg.LagTimeMax = cmp.Or(cfg.LagTimeMax, defaultLagTime)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -137,6 +140,7 @@ func (m *replicaManager) run(ctx context.Context) {
 	loops.Go(func() { m.runISR(ctx) })
 	loops.Go(func() { m.runTransfers(ctx) })
 	loops.Go(func() { m.runRepairs(ctx) })
+	loops.Go(func() { m.runRetention(ctx) })
 	for range openWorkers {
 		loops.Go(func() { m.runOpenings(ctx) })
 	}

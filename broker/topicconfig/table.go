@@ -9,9 +9,9 @@ import (
 // Why a config has no effect.
 const (
 	noSegments = "the log is one ordered store: it has no segments, segment files or index files"
+	noRolling  = "the log has no segments: retention deletes to the batch"
 	noFlush    = "log.flush decides for the whole broker when data is durable"
 	noTiering  = "there is no tiered storage"
-	noExpiry   = "log retention does not run in this version: nothing is deleted"
 	noCleaner  = "log compaction does not run in this version: all records are kept"
 )
 
@@ -96,15 +96,15 @@ var table = []Def{
 	{Name: "remote.log.delete.on.disable", Type: Bool, Default: "false", check: isBool, NoEffect: noTiering},
 	{Name: "remote.storage.enable", Type: Bool, Default: "false", check: onlyFalse("tiered storage"), NoEffect: noTiering},
 	{
-		Name: "retention.bytes", Type: Long, Default: "-1", check: intIn(math.MinInt64, maxLong), NoEffect: noExpiry,
+		Name: "retention.bytes", Type: Long, Default: "-1", check: intIn(math.MinInt64, maxLong),
 		Synonyms: same("log.retention.bytes"),
 	},
 	{
-		Name: "retention.ms", Type: Long, Default: "604800000", check: intIn(-1, maxLong), NoEffect: noExpiry,
+		Name: "retention.ms", Type: Long, Default: "604800000", check: intIn(-1, maxLong),
 		Synonyms: []Synonym{{"log.retention.ms", 1}, {"log.retention.minutes", minutely}, {"log.retention.hours", hourly}},
 	},
 	{
-		Name: "segment.bytes", Type: Int, Default: "1073741824", check: intIn(1<<20, maxInt), NoEffect: noSegments,
+		Name: "segment.bytes", Type: Int, Default: "1073741824", check: intIn(1<<20, maxInt), NoEffect: noRolling,
 		Synonyms: same("log.segment.bytes"),
 	},
 	{
@@ -112,11 +112,11 @@ var table = []Def{
 		Synonyms: same("log.index.size.max.bytes"),
 	},
 	{
-		Name: "segment.jitter.ms", Type: Long, Default: "0", check: intIn(0, maxLong), NoEffect: noSegments,
+		Name: "segment.jitter.ms", Type: Long, Default: "0", check: intIn(0, maxLong), NoEffect: noRolling,
 		Synonyms: []Synonym{{"log.roll.jitter.ms", 1}, {"log.roll.jitter.hours", hourly}},
 	},
 	{
-		Name: "segment.ms", Type: Long, Default: "604800000", check: intIn(1, maxLong), NoEffect: noSegments,
+		Name: "segment.ms", Type: Long, Default: "604800000", check: intIn(1, maxLong), NoEffect: noRolling,
 		Synonyms: []Synonym{{"log.roll.ms", 1}, {"log.roll.hours", hourly}},
 	},
 	{
