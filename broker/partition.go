@@ -144,7 +144,11 @@ func (p *partition) fields() []zap.Field {
 func (p *partition) highWatermark() ids.Offset { return ids.Offset(p.hw.Load()) }
 
 // lastStableOffset is where read_committed consumers stop: at the first transaction whose end they cannot see below the high watermark.
-func (p *partition) lastStableOffset() ids.Offset { return p.log().LastStable(p.highWatermark()) }
+// It is never below the log start, as in Kafka.
+func (p *partition) lastStableOffset() ids.Offset {
+	log, hw := p.log(), p.highWatermark()
+	return max(log.LastStable(hw), min(log.Start(), hw))
+}
 
 func (p *partition) propose(ctx context.Context, data []byte) (ticket, error) {
 	t, err := p.core.Load().group.Propose(ctx, data)

@@ -236,12 +236,10 @@ func (l *Log) OpenTransactions() []producer.OpenTransaction {
 }
 
 // LastStable is the last stable offset at a high watermark: the first offset of a transaction that is open there, or the high watermark.
-// It is never below the log start, which does not wait for transactions.
+// It may be below the log start, which does not wait for transactions.
 func (l *Log) LastStable(highWatermark ids.Offset) ids.Offset {
-	l.sh.mu.RLock()
-	t, start := l.txns, l.logStart
-	l.sh.mu.RUnlock()
-	return max(t.Stable(highWatermark), min(start, highWatermark))
+	t := l.Transactions()
+	return t.Stable(highWatermark)
 }
 
 // Producers calls fn with a copy of the state of every producer, in no order.
