@@ -22,21 +22,84 @@ import (
 	"cairn/wire/private"
 )
 
-// readLog reads the whole topic as a consumer does.
-func readLog(ctx context.Context, addrs []string) (map[int32][]checker.Entry, error) {
-	records, err := workload.Read(ctx, addrs, topic)
+// committedWithin is for the reading of all committed transactions.
+const committedWithin = 8 * time.Second
+
+// readLog reads the whole topic, once as a consumer of all records and once as one of committed transactions.
+func readLog(ctx context.Context, addrs []string) (f checker.Final, err error) {
+	f.Log, f.Markers, f.Committed = map[int32][]checker.Entry{}, map[int32][]checker.Entry{}, map[int32][]checker.Entry{}
+	records, err := workload.ReadWithMarkers(ctx, addrs, topic)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	log := map[int32][]checker.Entry{}
 	for _, r := range records {
-		v, ok := workload.DecodeRecord(r.Value)
-		if !ok {
-			v = 0 // which nobody sends
+		if r.Marker == workload.NoMarker {
+			f.Log[r.Partition] = append(f.Log[r.Partition], entryOf(r))
+		} else {
+			f.Markers[r.Partition] = append(f.Markers[r.Partition], entryOf(r))
 		}
-		log[r.Partition] = append(log[r.Partition], checker.Entry{Offset: r.Offset, Epoch: r.LeaderEpoch, Value: v})
 	}
-	return log, nil
+	// Below an open transaction the last record may be one that such a reader does not get: what it has got by then counts.
+	committedCtx, cancel := context.WithTimeout(ctx, committedWithin)
+	defer cancel()
+	records, err = workload.ReadCommitted(committedCtx, addrs, topic)
+	if err != nil && (committedCtx.Err() == nil || ctx.Err() != nil) {
+		return f, err
+	}
+	for _, r := range records {
+		f.Committed[r.Partition] = append(f.Committed[r.Partition], entryOf(r))
+	}
+	return f, nil
+}
+
+func entryOf(r workload.Record) checker.Entry {
+	e := checker.Entry{Offset: r.Offset, Epoch: r.LeaderEpoch}
+	switch r.Marker {
+	case workload.CommitMarker:
+		e.Value = checker.CommitMarker
+	case workload.AbortMarker:
+		e.Value = checker.AbortMarker
+	default:
+		e.Value = valueOf(r.Value)
+	}
+	return e
+}
+
+// valueOf is what a record carries; 0, which nobody sends, if it is not one of the load.
+func valueOf(b []byte) uint64 {
+	v, ok := workload.DecodeRecord(b)
+	if !ok {
+		return 0
+	}
+	return v
+}
+
+// endsOf are the offsets behind the last records.
+func endsOf(log map[int32][]checker.Entry) map[int32]int64 {
+	ends := map[int32]int64{}
+	for p, entries := range log {
+		ends[p] = entries[len(entries)-1].Offset + 1
+	}
+	return ends
+}
+
+// waitStable waits until no transaction is open, and returns the partitions where one is when the time is over.
+func waitStable(ctx context.Context, adm *kadm.Client) (open map[int32]string) {
+	for {
+		stable, err := adm.ListCommittedOffsets(ctx, topic)
+		ends, endsErr := adm.ListEndOffsets(ctx, topic)
+		if err = errors.Join(err, endsErr); err == nil {
+			open = map[int32]string{}
+			ends.Each(func(e kadm.ListedOffset) {
+				if s, ok := stable.Lookup(topic, e.Partition); !ok || s.Err != nil || e.Err != nil || s.Offset < e.Offset {
+					open[e.Partition] = fmt.Sprintf("the last stable offset is %d of %d", s.Offset, e.Offset)
+				}
+			})
+		}
+		if err == nil && len(open) == 0 || pause(ctx, 50*time.Millisecond) != nil {
+			return open
+		}
+	}
 }
 
 // waitInSync waits until each partition has a leader and all replicas in sync.
@@ -109,19 +172,23 @@ func entriesOf(raw []byte, epoch int32) ([]checker.Entry, error) {
 	if err == nil {
 		err = batch.VerifyCRC(raw)
 	}
-	if err != nil || h.IsControl() {
+	if err != nil {
 		return nil, err
+	}
+	if h.IsControl() {
+		e := checker.Entry{Offset: h.BaseOffset, Epoch: epoch, Value: checker.AbortMarker}
+		m, err := batch.ParseMarker(raw)
+		if m.Commit {
+			e.Value = checker.CommitMarker
+		}
+		return []checker.Entry{e}, err
 	}
 	var list []checker.Entry
 	for rec, err := range batch.Records(raw, 0) {
 		if err != nil {
 			return nil, err
 		}
-		v, ok := workload.DecodeRecord(rec.Value)
-		if !ok {
-			v = 0 // which nobody sends
-		}
-		list = append(list, checker.Entry{Offset: h.BaseOffset + int64(rec.OffsetDelta), Epoch: epoch, Value: v})
+		list = append(list, checker.Entry{Offset: h.BaseOffset + int64(rec.OffsetDelta), Epoch: epoch, Value: valueOf(rec.Value)})
 	}
 	return list, nil
 }
@@ -130,7 +197,7 @@ func entriesOf(raw []byte, epoch int32) ([]checker.Entry, error) {
 func collect(ctx context.Context, c *harness.Cluster, p Plan) (f checker.Final, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	if f.Log, err = readLog(ctx, c.Bootstrap()); err != nil {
+	if f, err = readLog(ctx, c.Bootstrap()); err != nil {
 		return f, err
 	}
 	if f.Lost, err = losses(ctx, c.Bootstrap()); err != nil {

@@ -31,6 +31,7 @@ type load struct {
 	addrs   []string // of the brokers, in the order of their ids
 
 	next    atomic.Uint64 // the last value given out
+	nextTxn atomic.Uint64 // the last number of a transaction given out
 	wg      sync.WaitGroup
 	cancel  context.CancelFunc
 	clients []*kgo.Client
@@ -40,13 +41,16 @@ type load struct {
 	mu      sync.Mutex
 	leaders map[int32]int32         // as last seen; guarded by mu
 	fresh   map[int32]time.Duration // when the last acks=all record that was acknowledged was sent; guarded by mu
-	begun   time.Time
+	// freshTxn is when the last transaction that a writer saw through was begun, by writer; guarded by mu.
+	freshTxn map[string]time.Duration
+	begun    time.Time
 }
 
-// startLoad begins all writers: two idempotent ones, and one of each acks that sends every record once.
+// startLoad begins all writers: two idempotent ones, one of each acks that sends every record once, and two of transactions, unless an
+// unclean election is to come: it may take a marker and with it the word on what was committed.
 func startLoad(p Plan, addrs []string, history *checker.Recorder) (*load, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{plan: p, history: history, addrs: addrs, cancel: cancel, leaders: map[int32]int32{}, fresh: map[int32]time.Duration{}, begun: time.Now()}
+	l := &load{plan: p, history: history, addrs: addrs, cancel: cancel, leaders: map[int32]int32{}, fresh: map[int32]time.Duration{}, freshTxn: map[string]time.Duration{}, begun: time.Now()}
 	var err error
 	if l.admin, err = kgo.NewClient(workload.ClientOptions(addrs)...); err != nil {
 		return nil, err
@@ -63,6 +67,9 @@ func startLoad(p Plan, addrs []string, history *checker.Recorder) (*load, error)
 		for partition := range p.Partitions {
 			l.wg.Go(func() { l.writeIdempotent(ctx, cl, fmt.Sprint("idempotent-", i), partition) })
 		}
+	}
+	if !p.loses() {
+		l.startTxnWriters(ctx)
 	}
 	for _, acks := range []int16{workload.AcksNone, workload.AcksLeader, workload.AcksAll} {
 		var directs []*workload.Direct
@@ -175,20 +182,26 @@ func (l *load) watchLeaders(ctx context.Context) {
 	}
 }
 
-// waitServing waits until each partition has acknowledged an acks=all record that was sent after the call, and returns those that have not.
-func (l *load) waitServing(ctx context.Context) (stuck []int32) {
+// waitServing waits until each partition has acknowledged an acks=all record that was sent after the call, and each writer of transactions
+// has seen one through, and returns those that have not.
+func (l *load) waitServing(ctx context.Context) (stuck []int32, stuckTxns []string) {
 	since := time.Since(l.begun)
 	for {
-		stuck = nil
+		stuck, stuckTxns = nil, nil
 		l.mu.Lock()
+		for w, at := range l.freshTxn {
+			if at <= since {
+				stuckTxns = append(stuckTxns, w)
+			}
+		}
 		for p := range l.plan.Partitions {
 			if l.fresh[p] <= since {
 				stuck = append(stuck, p)
 			}
 		}
 		l.mu.Unlock()
-		if len(stuck) == 0 || pause(ctx, 20*time.Millisecond) != nil {
-			return stuck
+		if len(stuck)+len(stuckTxns) == 0 || pause(ctx, 20*time.Millisecond) != nil {
+			return stuck, stuckTxns
 		}
 	}
 }

@@ -72,6 +72,11 @@ func (a Action) String() string {
 	return b.String()
 }
 
+// loses reports whether the plan asks for unclean elections.
+func (p Plan) loses() bool {
+	return slices.ContainsFunc(p.Actions, func(a Action) bool { return a.Op == opUnclean })
+}
+
 const (
 	brokers     = 3
 	controllers = 3

@@ -48,6 +48,24 @@ func TestPlansCoverAllActions(t *testing.T) {
 	}
 }
 
+// TestPlansThatLoseAreKnown: a plan with an unclean election has no transactions.
+func TestPlansThatLoseAreKnown(t *testing.T) {
+	losing := 0
+	for seed := range uint64(50) {
+		p := newPlan(seed, 10*time.Second)
+		if p.loses() {
+			losing++
+		}
+		p.Actions = slices.DeleteFunc(p.Actions, func(a Action) bool { return a.Op == opUnclean })
+		if p.loses() {
+			t.Errorf("seed %d loses records without an unclean election", seed)
+		}
+	}
+	if losing < 5 || losing > 35 {
+		t.Errorf("%d of 50 plans lose records", losing)
+	}
+}
+
 func TestPlanIsReadAsWritten(t *testing.T) {
 	dir := t.TempDir()
 	want := newPlan(11, 10*time.Second)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 	"cairn/integration/workload"
 )
 
-const readers = 2
+const readers = 2 // of each isolation level
 
 // readerGroup is the readers of a round: each reads all partitions from their starts and goes on at their ends.
 type readerGroup struct {
@@ -25,21 +26,32 @@ type readerGroup struct {
 	next map[string]map[int32]int64 // by reader and partition; guarded by mu
 }
 
+// isCommitted reports whether the reader sees committed transactions only.
+func isCommitted(client string) bool { return strings.HasPrefix(client, committedReader) }
+
+const (
+	plainReader     = "reader-"
+	committedReader = "committed-"
+)
+
 func startReaders(p Plan, addrs []string, history *checker.Recorder) (*readerGroup, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &readerGroup{history: history, cancel: cancel, next: map[string]map[int32]int64{}}
-	for i := range readers {
+	for i := range 2 * readers {
+		client, level := fmt.Sprint(plainReader, i), kgo.ReadUncommitted()
+		if i >= readers {
+			client, level = fmt.Sprint(committedReader, i), kgo.ReadCommitted()
+		}
 		offsets := map[int32]kgo.Offset{}
 		for partition := range p.Partitions {
 			offsets[partition] = kgo.NewOffset().At(0)
 		}
 		cl, err := kgo.NewClient(append(workload.ClientOptions(addrs), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200*time.Millisecond),
-			kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))...)
+			kgo.FetchIsolationLevel(level), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))...)
 		if err != nil {
 			cancel()
 			return nil, err
 		}
-		client := fmt.Sprint("reader-", i)
 		g.next[client] = map[int32]int64{}
 		g.wg.Go(func() {
 			defer cl.Close()
@@ -72,13 +84,9 @@ func (g *readerGroup) note(client string, fetches kgo.Fetches) {
 			delete(rewinds, p.Partition)
 			g.rewind(client, p.Partition, to)
 		}
-		e := checker.Event{Kind: checker.Polled, Client: client, Partition: p.Partition}
+		e := checker.Event{Kind: checker.Polled, Client: client, Partition: p.Partition, Committed: isCommitted(client)}
 		for _, r := range p.Records {
-			v, ok := workload.DecodeRecord(r.Value)
-			if !ok {
-				v = 0 // which nobody sends
-			}
-			e.Entries = append(e.Entries, checker.Entry{Offset: r.Offset, Epoch: r.LeaderEpoch, Value: v})
+			e.Entries = append(e.Entries, checker.Entry{Offset: r.Offset, Epoch: r.LeaderEpoch, Value: valueOf(r.Value)})
 		}
 		g.history.Add(e)
 		g.move(client, p.Partition, e.Entries[len(e.Entries)-1].Offset+1)
@@ -106,12 +114,16 @@ func (g *readerGroup) move(client string, partition int32, to int64) {
 }
 
 // waitEnds waits until all readers have reached the ends, and writes that down. What they do not reach in time is a stuck partition.
-func (g *readerGroup) waitEnds(ctx context.Context, ends map[int32]int64) {
+func (g *readerGroup) waitEnds(ctx context.Context, all, committed map[int32]int64) {
 	for client := range g.next {
+		ends := all
+		if isCommitted(client) {
+			ends = committed
+		}
 		for p, end := range ends {
 			for g.position(client, p) < end && pause(ctx, 20*time.Millisecond) == nil {
 			}
-			e := checker.Event{Kind: checker.CaughtUp, Client: client, Partition: p, Offset: end}
+			e := checker.Event{Kind: checker.CaughtUp, Client: client, Partition: p, Offset: end, Committed: isCommitted(client)}
 			if at := g.position(client, p); at < end {
 				e.Kind, e.Text = checker.Stuck, fmt.Sprintf("%s is at offset %d of %d", client, at, end)
 			}

@@ -107,6 +107,7 @@ func (p Plan) properties() map[string]string {
 	return map[string]string{
 		"log.flush": p.Flush, "broker.session.timeout.ms": ms(p.Session), "broker.heartbeat.interval.ms": ms(p.Session / 6),
 		"replica.lag.time.max.ms": ms(p.Lag), "auto.create.topics.enable": "false", "leader.imbalance.check.interval.seconds": "5",
+		"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2", "group.initial.rebalance.delay.ms": "200",
 	}
 }
 
@@ -117,6 +118,7 @@ type running struct {
 	history *checker.Recorder
 	load    *load
 	readers *readerGroup
+	members *memberGroup
 }
 
 // run carries the round out and returns its end.
@@ -137,7 +139,7 @@ func (r *running) run(ctx context.Context) (final checker.Final, err error) {
 	if err := r.underLoad(ctx); err != nil {
 		return final, err
 	}
-	defer r.readers.stop()
+	defer r.stopReaders()
 	if final, err = r.settle(ctx); err != nil {
 		return final, err
 	}
@@ -157,6 +159,9 @@ func (r *running) underLoad(ctx context.Context) (err error) {
 		return err
 	}
 	if r.readers, err = startReaders(r.plan, addrs, r.history); err == nil {
+		r.members, err = startMembers(r.plan, addrs, r.history)
+	}
+	if err == nil {
 		err = r.faults.run(ctx, r.plan.Actions)
 	}
 	if err == nil {
@@ -167,16 +172,29 @@ func (r *running) underLoad(ctx context.Context) (err error) {
 	if err == nil {
 		serveCtx, cancel := context.WithTimeout(ctx, serveWithin)
 		defer cancel()
-		for _, p := range r.load.waitServing(serveCtx) {
+		stuck, stuckTxns := r.load.waitServing(serveCtx)
+		for _, w := range stuckTxns {
+			r.history.Add(checker.Event{Kind: checker.Stuck, Text: fmt.Sprintf("%s saw no transaction through for %v", w, serveWithin)})
+		}
+		for _, p := range stuck {
 			r.history.Add(checker.Event{Kind: checker.Stuck, Partition: p, Text: fmt.Sprintf("acknowledged no new acks=all record for %v", serveWithin)})
 		}
 	}
 	stopCtx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
-	if err = errors.Join(err, r.load.stop(stopCtx)); err != nil && r.readers != nil {
-		r.readers.stop()
+	if err = errors.Join(err, r.load.stop(stopCtx)); err != nil {
+		r.stopReaders()
 	}
 	return err
+}
+
+func (r *running) stopReaders() {
+	if r.readers != nil {
+		r.readers.stop()
+	}
+	if r.members != nil {
+		r.members.stop()
+	}
 }
 
 // settle waits until all replicas are in sync and the readers at the end, and then a while for the losses to be reported.
@@ -187,15 +205,17 @@ func (r *running) settle(ctx context.Context) (final checker.Final, err error) {
 	if err := waitInSync(syncCtx, c.Bootstrap()); err != nil {
 		return final, err
 	}
-	log, err := readLog(syncCtx, c.Bootstrap())
+	stableCtx, cancel := context.WithTimeout(ctx, serveWithin)
+	defer cancel()
+	for p, open := range waitStable(stableCtx, r.faults.admin) {
+		r.history.Add(checker.Event{Kind: checker.Stuck, Partition: p, Text: open})
+	}
+	there, err := readLog(syncCtx, c.Bootstrap())
 	if err != nil {
 		return final, err
 	}
-	ends := map[int32]int64{}
-	for p, entries := range log {
-		ends[p] = entries[len(entries)-1].Offset + 1
-	}
-	r.readers.waitEnds(syncCtx, ends)
+	r.readers.waitEnds(syncCtx, endsOf(there.Log), endsOf(there.Committed))
+	r.members.waitCommitted(syncCtx, endsOf(there.Log))
 	r.history.Add(checker.Event{Kind: checker.Fault, Text: "all replicas are in sync"})
 	for deadline := time.Now().Add(settleWithin); ; {
 		final, err := collect(ctx, c, r.plan)

@@ -160,7 +160,18 @@ type Record struct {
 	Offset      int64
 	Value       []byte
 	LeaderEpoch int32
+	Marker      Marker
 }
+
+// Marker tells whether a record is the end of a transaction. Only ReadWithMarkers returns such.
+type Marker int8
+
+// The kinds of markers.
+const (
+	NoMarker Marker = iota
+	CommitMarker
+	AbortMarker
+)
 
 // Check compares. records must be all of the topic, of each partition in the order of offsets.
 func (l *Ledger) Check(records []Record) Report {

@@ -80,7 +80,17 @@ func Read(ctx context.Context, bootstrap []string, topic string) ([]Record, erro
 		return nil, err
 	}
 	defer cl.Close()
-	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListEndOffsets)
+	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListEndOffsets, false)
+}
+
+// ReadWithMarkers is Read with the markers of transactions among the records.
+func ReadWithMarkers(ctx context.Context, bootstrap []string, topic string) ([]Record, error) {
+	cl, err := kgo.NewClient(append(ClientOptions(bootstrap), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.KeepControlRecords())...)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListEndOffsets, true)
 }
 
 // ReadCommitted is Read for a consumer that sees committed transactions only, below the last stable offsets. No transaction
@@ -92,11 +102,11 @@ func ReadCommitted(ctx context.Context, bootstrap []string, topic string) ([]Rec
 		return nil, err
 	}
 	defer cl.Close()
-	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListCommittedOffsets)
+	return readAll(ctx, cl, topic, kadm.NewClient(cl).ListCommittedOffsets, false)
 }
 
 // readAll reads from the log starts up to the offsets that list tells.
-func readAll(ctx context.Context, cl *kgo.Client, topic string, list func(context.Context, ...string) (kadm.ListedOffsets, error)) ([]Record, error) {
+func readAll(ctx context.Context, cl *kgo.Client, topic string, list func(context.Context, ...string) (kadm.ListedOffsets, error), markers bool) ([]Record, error) {
 	adm := kadm.NewClient(cl)
 	starts, err := listOffsets(ctx, topic, adm.ListStartOffsets)
 	if err != nil {
@@ -119,15 +129,15 @@ func readAll(ctx context.Context, cl *kgo.Client, topic string, list func(contex
 	for len(left) > 0 {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("reading %s: partitions not read to their ends: %v: %w", topic, left, ctx.Err())
+			return records, fmt.Errorf("reading %s: partitions not read to their ends: %v: %w", topic, left, ctx.Err())
 		}
 		if errs := fetches.Errors(); len(errs) > 0 {
 			return nil, fmt.Errorf("reading %s-%d: %w", topic, errs[0].Partition, errs[0].Err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			if end, ok := left[r.Partition]; ok && r.Offset < end {
-				if !r.Attrs.IsControl() {
-					records = append(records, Record{r.Partition, r.Offset, r.Value, r.LeaderEpoch})
+				if !r.Attrs.IsControl() || markers {
+					records = append(records, Record{r.Partition, r.Offset, r.Value, r.LeaderEpoch, markerOf(r)})
 				}
 				if r.Offset == end-1 {
 					delete(left, r.Partition)
@@ -136,6 +146,18 @@ func readAll(ctx context.Context, cl *kgo.Client, topic string, list func(contex
 		})
 	}
 	return records, nil
+}
+
+// markerOf reads the key of a control record: version and type, two bytes each.
+func markerOf(r *kgo.Record) Marker {
+	switch {
+	case !r.Attrs.IsControl() || len(r.Key) < 4:
+		return NoMarker
+	case r.Key[3] == 1:
+		return CommitMarker
+	default:
+		return AbortMarker
+	}
 }
 
 // listOffsets asks again while the leaders are just changing.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Fault kinds that Check finds. The first seven are Jepsen's.
+// Fault kinds that Check finds, by Jepsen's names where it has one.
 const (
 	LostWrite          = "lost write"          // acknowledged or read, and gone, without a report or where none may be lost
 	Duplicate          = "duplicate"           // sent once, readable twice
@@ -24,6 +24,10 @@ const (
 	UnsettledLoss      = "unsettled loss"      // still an estimate though all brokers are back
 	ReplicasDiffer     = "replicas differ"     // a replica has something else than readers get
 	StuckPartition     = "stuck partition"     // does not serve in time after the faults
+	AbortedRead        = "aborted read"        // a read-committed reader got a record whose transaction is not committed
+	PrecommittedRead   = "precommitted read"   // it got one before its writer asked for the commit
+	TornTransaction    = "torn transaction"    // of one transaction it gets some records, and others not
+	OffsetWentBack     = "offset went back"    // what a group had committed was an earlier offset afterwards
 )
 
 // Finding is one thing that is wrong.
@@ -42,6 +46,7 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 	// What was looked at, so that one can tell a check from an empty one.
 	SentRecords, AckedRecords, ReadableRecords, LostRecords, PolledRecords int
+	Transactions, CommittedTransactions, GroupCommits                      int
 }
 
 // Err is nil when nothing was found.
@@ -61,8 +66,8 @@ func (r Report) Err() error {
 }
 
 func (r Report) String() string {
-	return fmt.Sprintf("%d sent, %d acknowledged, %d polled, %d readable in the end, %d acknowledged ones reported lost: %d findings",
-		r.SentRecords, r.AckedRecords, r.PolledRecords, r.ReadableRecords, r.LostRecords, len(r.Findings))
+	return fmt.Sprintf("%d sent, %d acknowledged, %d polled, %d readable in the end, %d acknowledged ones reported lost, %d transactions, %d committed, %d commits of a group: %d findings",
+		r.SentRecords, r.AckedRecords, r.PolledRecords, r.ReadableRecords, r.LostRecords, r.Transactions, r.CommittedTransactions, r.GroupCommits, len(r.Findings))
 }
 
 // record is all that is known of a value.
@@ -92,6 +97,9 @@ type state struct {
 	unclean  map[int32]bool
 	readable map[place]uint64
 	byOffset map[int32]map[int64]Entry // the log, by partition and offset
+	visible  map[place]bool            // to a reader of committed transactions
+	txns     map[uint64]*transaction
+	txnOrder []uint64
 
 	report Report
 }
@@ -100,7 +108,8 @@ type state struct {
 func checks() []func(*state) {
 	return []func(*state){
 		(*state).checkStuck, (*state).checkLog, (*state).checkAcks, (*state).checkKept, (*state).checkLosses, (*state).checkPlaces,
-		(*state).checkReplicas, (*state).checkPolls, (*state).checkSends,
+		(*state).checkReplicas, (*state).checkPolls, (*state).checkSends, (*state).checkTransactions, (*state).checkCommittedReads,
+		(*state).checkGroupOffsets, (*state).checkGroupReads,
 	}
 }
 
@@ -119,7 +128,9 @@ func Check(h History, f Final) Report {
 func index(h History, f Final) *state {
 	s := &state{
 		history: h, final: f, records: map[uint64]*record{}, unclean: map[int32]bool{}, readable: map[place]uint64{}, byOffset: map[int32]map[int64]Entry{},
+		visible: map[place]bool{}, txns: map[uint64]*transaction{},
 	}
+	s.indexTransactions()
 	for i, e := range h {
 		r := s.records[e.Value]
 		switch {
@@ -139,7 +150,13 @@ func index(h History, f Final) *state {
 			r.refused = e.Text
 		}
 	}
-	for p, log := range f.Log {
+	s.indexEnd()
+	return s
+}
+
+// indexEnd indexes what there is in the end.
+func (s *state) indexEnd() {
+	for p, log := range s.final.Log {
 		s.byOffset[p] = map[int64]Entry{}
 		for _, e := range log {
 			s.readable[place{p, e.Epoch, e.Offset}] = e.Value
@@ -150,12 +167,16 @@ func index(h History, f Final) *state {
 			s.report.ReadableRecords++
 		}
 	}
-	for _, k := range f.Kept {
+	for p, markers := range s.final.Markers {
+		for _, e := range markers {
+			s.readable[place{p, e.Epoch, e.Offset}] = e.Value
+		}
+	}
+	for _, k := range s.final.Kept {
 		if r := s.records[k.Value]; r != nil && r.Partition == k.Partition {
 			r.kept = append(r.kept, k.Entry)
 		}
 	}
-	return s
 }
 
 func (s *state) find(kind string, partition int32, format string, args ...any) {

@@ -8,6 +8,7 @@ type reading struct {
 	begun     bool
 	got       map[place]bool
 	skipped   map[place]bool
+	committed bool // it sees committed transactions only
 }
 
 type readingKey struct {
@@ -22,7 +23,7 @@ func (s *state) checkPolls() {
 	of := func(e Event) *reading {
 		k := readingKey{e.Client, e.Partition}
 		if readings[k] == nil {
-			readings[k] = &reading{client: e.Client, partition: e.Partition, got: map[place]bool{}, skipped: map[place]bool{}}
+			readings[k] = &reading{client: e.Client, partition: e.Partition, got: map[place]bool{}, skipped: map[place]bool{}, committed: e.Committed}
 		}
 		return readings[k]
 	}
@@ -49,7 +50,8 @@ func (s *state) poll(r *reading, e Entry) {
 		s.find(NonmonotonicPoll, r.partition, "%s got %+v where offset %d was next", r.client, e, r.next)
 	case e.Offset > r.next:
 		for offset := r.next; offset < e.Offset; offset++ {
-			if there, ok := s.byOffset[r.partition][offset]; ok && !r.got[place{r.partition, there.Epoch, offset}] {
+			there, ok := s.byOffset[r.partition][offset]
+			if ok && s.shows(r, there) && !r.got[place{r.partition, there.Epoch, offset}] {
 				s.find(PollSkip, r.partition, "%s went from offset %d to %d, and %+v is there", r.client, r.next, e.Offset, there)
 				r.skipped[place{r.partition, there.Epoch, offset}] = true
 				break
@@ -65,11 +67,16 @@ func (s *state) poll(r *reading, e Entry) {
 	}
 }
 
+// shows reports whether a readable record is one for this reader. Where a marker may be lost nobody knows.
+func (s *state) shows(r *reading, e Entry) bool {
+	return !r.committed || !s.unclean[r.partition] && s.visible[place{r.partition, e.Epoch, e.Offset}]
+}
+
 // checkSeen: a reader that has reached the end got everything below it.
 func (s *state) checkSeen(r *reading, end int64) {
 	for _, e := range s.final.Log[r.partition] {
 		at := place{r.partition, e.Epoch, e.Offset}
-		if e.Offset < end && !r.got[at] && !r.skipped[at] {
+		if e.Offset < end && s.shows(r, e) && !r.got[at] && !r.skipped[at] {
 			s.find(Unseen, r.partition, "%s has reached offset %d and never got %+v", r.client, end, e)
 			return
 		}

@@ -48,6 +48,48 @@ func (s *story) lose(e Entry) *story {
 	return s
 }
 
+// transactional has a transaction of two records that is committed, one that is aborted, and one whose end nobody knows.
+func transactional() *story {
+	s := newStory()
+	in := func(v, txn uint64) {
+		s.add(Event{Kind: Sent, Client: "t", Partition: p0, Value: v, Acks: -1, Ordered: true, Txn: txn})
+	}
+	in(1, 1)
+	in(2, 1)
+	s.ack(1, 0).ack(2, 1).add(Event{Kind: Committing, Client: "t", Txn: 1}).add(Event{Kind: Committed, Client: "t", Txn: 1})
+	s.committedPoll("c", Entry{0, 4, 1}, Entry{1, 4, 2})
+	in(3, 2)
+	s.ack(3, 3)
+	in(4, 3)
+	in(5, 3)
+	s.add(Event{Kind: Committing, Client: "t", Txn: 3})
+	s.committedPoll("c", Entry{5, 4, 4}, Entry{6, 4, 5})
+	s.log(Entry{0, 4, 1}, Entry{1, 4, 2}, Entry{3, 4, 3}, Entry{5, 4, 4}, Entry{6, 4, 5})
+	s.f.Committed = map[int32][]Entry{p0: {{0, 4, 1}, {1, 4, 2}, {5, 4, 4}, {6, 4, 5}}}
+	s.f.Markers = map[int32][]Entry{p0: {{2, 4, CommitMarker}, {4, 4, AbortMarker}, {7, 4, CommitMarker}}}
+	return s.add(Event{Kind: CaughtUp, Client: "c", Offset: 7, Committed: true})
+}
+
+func (s *story) committedPoll(client string, entries ...Entry) *story {
+	return s.add(Event{Kind: Polled, Client: client, Partition: p0, Committed: true, Entries: entries})
+}
+
+// hide takes a record away from readers of committed transactions.
+func (s *story) hide(v uint64) *story {
+	s.f.Committed[p0] = slices.DeleteFunc(slices.Clone(s.f.Committed[p0]), func(e Entry) bool { return e.Value == v })
+	return s
+}
+
+// grouped has a group that reads three records and commits them.
+func grouped() *story {
+	s := good()
+	s.add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: -1})
+	s.add(Event{Kind: GroupPolled, Client: "m", Entries: []Entry{{0, 4, 1}, {1, 4, 2}}}).add(Event{Kind: GroupStored, Client: "m", Offset: 2})
+	s.add(Event{Kind: GroupPolled, Client: "n", Entries: []Entry{{1, 4, 2}, {2, 5, 3}}})
+	s.add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: GroupStored, Client: "n", Offset: 3})
+	return s.add(Event{Kind: OffsetFetched, Client: "o", Offset: 2}) // asked before the last commit was answered
+}
+
 func newStory() *story { return &story{f: Final{Log: map[int32][]Entry{}}} }
 
 // good has three records: the first with acks=all, the second with acks=1, the third without an answer.
@@ -71,7 +113,9 @@ func unclean() *story {
 }
 
 func TestGoodHistoriesPass(t *testing.T) {
-	for name, s := range map[string]*story{"good": good(), "unclean": unclean(), "empty": newStory()} {
+	for name, s := range map[string]*story{
+		"good": good(), "unclean": unclean(), "empty": newStory(), "transactional": transactional(), "grouped": grouped(), "a lost marker": lostMarker(),
+	} {
 		if rep := Check(s.h, s.f); rep.Err() != nil {
 			t.Errorf("%s: %v", name, rep.Err())
 		}
@@ -79,6 +123,14 @@ func TestGoodHistoriesPass(t *testing.T) {
 	if rep := Check(unclean().h, unclean().f); rep.LostRecords != 1 || rep.AckedRecords != 3 || rep.PolledRecords != 3 || rep.ReadableRecords != 2 {
 		t.Errorf("%s", rep)
 	}
+}
+
+// lostMarker has a marker lost by an unclean election, and what it aborted is seen after the next transaction.
+func lostMarker() *story {
+	s := transactional().add(Event{Kind: Unclean}).lose(Entry{4, 3, AbortMarker})
+	s.f.Markers[p0] = slices.Delete(s.f.Markers[p0], 1, 2)
+	s.f.Committed[p0] = slices.Insert(s.f.Committed[p0], 2, Entry{3, 4, 3})
+	return s.add(Event{Kind: Rewound, Client: "c", Offset: 3}).committedPoll("c", Entry{3, 4, 3}, Entry{5, 4, 4}, Entry{6, 4, 5})
 }
 
 // bad are histories that must be rejected, with what must be found.
@@ -110,7 +162,27 @@ func bad() map[string]struct {
 	short.f.Replicas = map[int32]map[int32][]Entry{2: {p0: {{0, 4, 1}, {1, 4, 2}}}}
 	silent := unclean()
 	silent.f.Lost = nil
+	aborted := transactional()
+	aborted.f.Committed[p0] = append(aborted.f.Committed[p0], Entry{3, 4, 3})
+	early := transactional()
+	early.h = slices.DeleteFunc(early.h, func(e Event) bool { return e.Kind == Committing && e.Txn == 1 })
+	early.add(Event{Kind: Committing, Client: "t", Txn: 1})
+	plainHidden := good()
+	plainHidden.f.Committed = map[int32][]Entry{p0: {{0, 4, 1}, {2, 5, 3}}}
 	return map[string]row{
+		"aborted, and read":           {AbortedRead, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{1, 4, 2}, Entry{3, 4, 3})},
+		"aborted, and visible":        {AbortedRead, aborted},
+		"unknown, read and invisible": {AbortedRead, transactional().hide(4).hide(5)},
+		"read before the commit":      {PrecommittedRead, early},
+		"committed and half visible":  {TornTransaction, transactional().hide(2)},
+		"committed and invisible":     {TornTransaction, transactional().hide(1).hide(2)},
+		"unknown and half visible":    {TornTransaction, transactional().hide(5)},
+		"committed, and gone":         {LostWrite, withoutLog(transactional(), 1)},
+		"committed, and jumped":       {PollSkip, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{5, 4, 4})},
+		"plain, and not visible":      {Unseen, plainHidden},
+		"committed lower later":       {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: 2})},
+		"committed, then none":        {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: -1})},
+		"committed and never got":     {Unseen, good().add(Event{Kind: GroupPolled, Client: "m", Entries: []Entry{{0, 4, 1}}}).add(Event{Kind: GroupStored, Client: "m", Offset: 2})},
 		"acks=all gone":               {LostWrite, withoutLog(good(), 0)},
 		"acks=1 gone":                 {LostWrite, withoutLog(good(), 1)},
 		"read and gone":               {LostWrite, withoutLog(good(), 2)},
@@ -152,7 +224,7 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 	}
 	all := []string{
 		LostWrite, Duplicate, InconsistentOffset, Unseen, PollSkip, NonmonotonicPoll, NonmonotonicSend, Unsent, RefusedWrite, ReadableAndLost,
-		UnreportedLoss, EmptyLoss, UnsettledLoss, ReplicasDiffer, StuckPartition,
+		UnreportedLoss, EmptyLoss, UnsettledLoss, ReplicasDiffer, StuckPartition, AbortedRead, PrecommittedRead, TornTransaction, OffsetWentBack,
 	}
 	for _, k := range all {
 		if !kinds[k] {

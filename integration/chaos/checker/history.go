@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"time"
 )
@@ -15,16 +16,30 @@ type Kind string
 
 // The kinds of events. In brackets what they use besides Client and Partition.
 const (
-	Sent     Kind = "sent"     // a writer hands over a record [Value, Acks, Ordered]
+	Sent     Kind = "sent"     // a writer hands over a record [Value, Acks, Ordered, Txn]
 	Acked    Kind = "acked"    // it was acknowledged [Value, Offset; -1 with acks=0]
 	Refused  Kind = "refused"  // it was certainly not stored [Value, Text]
 	Unknown  Kind = "unknown"  // nobody knows what became of it [Value, Text]
-	Polled   Kind = "polled"   // a reader got records [Entries]
+	Polled   Kind = "polled"   // a reader got records [Entries, Committed]
 	Rewound  Kind = "rewound"  // a reader was told that records are gone, and goes on at an earlier offset [Offset]
-	CaughtUp Kind = "caughtup" // a reader has reached the end, once the load was over [Offset: the end, exclusive]
+	CaughtUp Kind = "caughtup" // a reader has reached the end, once the load was over [Offset: the end, exclusive; Committed]
 	Unclean  Kind = "unclean"  // an unclean election is asked for
 	Fault    Kind = "fault"    // something is done to the cluster [Text]
 	Stuck    Kind = "stuck"    // a partition does not serve though it should [Text]
+
+	Committing Kind = "committing" // a writer is about to ask that its transaction is committed [Txn]
+	Committed  Kind = "committed"  // and was told that it is [Txn]
+
+	GroupPolled   Kind = "grouppolled"   // a member of a group got records, not all of them for the first time [Entries]
+	GroupStored   Kind = "groupstored"   // a member was told that its offset is committed [Offset]
+	OffsetsAsked  Kind = "offsetsasked"  // an observer is about to ask for the offsets of a group
+	OffsetFetched Kind = "offsetfetched" // and was told [Offset; -1: there is none]
+)
+
+// What markers of transactions have for a value.
+const (
+	CommitMarker uint64 = math.MaxUint64 - iota
+	AbortMarker
 )
 
 // Entry is a record at its place.
@@ -48,6 +63,10 @@ type Event struct {
 	Offset  int64   `json:"offset,omitempty"`
 	Entries []Entry `json:"entries,omitempty"`
 	Text    string  `json:"text,omitempty"`
+	// Txn is the transaction that a record belongs to, unique among all of all writers; 0: none.
+	Txn uint64 `json:"txn,omitempty"`
+	// Committed: the reader sees committed transactions only.
+	Committed bool `json:"committed,omitempty"`
 }
 
 // History is what happened, in order.
@@ -74,10 +93,13 @@ type Kept struct {
 
 // Final is the state once all brokers are up and all replicas in sync again, and no load is left.
 type Final struct {
-	Log      map[int32][]Entry           `json:"log"`      // by partition, in the order of offsets, as a reader gets it
-	Replicas map[int32]map[int32][]Entry `json:"replicas"` // by broker and partition, as stored; may be left out
-	Lost     []Lost                      `json:"lost"`
-	Kept     []Kept                      `json:"kept"`
+	Log     map[int32][]Entry `json:"log"`     // by partition, in the order of offsets, as a reader gets it
+	Markers map[int32][]Entry `json:"markers"` // of transactions, likewise
+	// Committed is Log as a reader gets it that sees committed transactions only; may be left out when there were none.
+	Committed map[int32][]Entry           `json:"committed"`
+	Replicas  map[int32]map[int32][]Entry `json:"replicas"` // by broker and partition, as stored; may be left out
+	Lost      []Lost                      `json:"lost"`
+	Kept      []Kept                      `json:"kept"`
 }
 
 // Recorder writes events as they happen. It is safe for concurrent use.
