@@ -136,6 +136,9 @@ func (r *running) run(ctx context.Context) (final checker.Final, err error) {
 	if err := waitInSync(startCtx, c.Bootstrap()); err != nil {
 		return final, err
 	}
+	if err := r.findCoordinators(startCtx); err != nil {
+		return final, err
+	}
 	if err := r.underLoad(ctx); err != nil {
 		return final, err
 	}
@@ -150,6 +153,26 @@ func (r *running) run(ctx context.Context) (final checker.Final, err error) {
 	}
 	final.Replicas, err = stored(c)
 	return final, err
+}
+
+// findCoordinators has the internal topics made, so that transactions and groups are there when the faults begin.
+func (r *running) findCoordinators(ctx context.Context) error {
+	adm := r.faults.admin
+	for ctx.Err() == nil {
+		txns, groups := adm.FindTxnCoordinators(ctx, "txn-0"), adm.FindGroupCoordinators(ctx, groupName)
+		if txns.Ok() && groups.Ok() {
+			break
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return errors.Join(txns.Error(), groups.Error(), err)
+		}
+	}
+	for _, internal := range []string{"__transaction_state", "__consumer_offsets"} {
+		if err := workload.WaitLeaders(ctx, adm, internal); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // underLoad gives the faults under load, heals, and ends the load once each partition has served or is known to be stuck.
