@@ -133,19 +133,46 @@ func lostMarker() *story {
 	return s.add(Event{Kind: Rewound, Client: "c", Offset: 3}).committedPoll("c", Entry{3, 4, 3}, Entry{5, 4, 4}, Entry{6, 4, 5})
 }
 
-// bad are histories that must be rejected, with what must be found.
-func bad() map[string]struct {
+// badStory is a history that must be rejected, with what must be found.
+type badStory struct {
 	want string
 	s    *story
-} {
-	type row = struct {
-		want string
-		s    *story
+}
+
+// withoutLog takes a record out of the log.
+func withoutLog(s *story, i int) *story {
+	s.f.Log[p0] = slices.Delete(s.f.Log[p0], i, i+1)
+	return s
+}
+
+// badTransactions are those of transactions and groups.
+func badTransactions() map[string]badStory {
+	aborted := transactional()
+	aborted.f.Committed[p0] = append(aborted.f.Committed[p0], Entry{3, 4, 3})
+	early := transactional()
+	early.h = slices.DeleteFunc(early.h, func(e Event) bool { return e.Kind == Committing && e.Txn == 1 })
+	early.add(Event{Kind: Committing, Client: "t", Txn: 1})
+	plainHidden := good()
+	plainHidden.f.Committed = map[int32][]Entry{p0: {{0, 4, 1}, {2, 5, 3}}}
+	return map[string]badStory{
+		"aborted, and read":           {AbortedRead, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{1, 4, 2}, Entry{3, 4, 3})},
+		"aborted, and visible":        {AbortedRead, aborted},
+		"unknown, read and invisible": {AbortedRead, transactional().hide(4).hide(5)},
+		"read before the commit":      {PrecommittedRead, early},
+		"committed and half visible":  {TornTransaction, transactional().hide(2)},
+		"committed and invisible":     {TornTransaction, transactional().hide(1).hide(2)},
+		"unknown and half visible":    {TornTransaction, transactional().hide(5)},
+		"committed, and gone":         {LostWrite, withoutLog(transactional(), 1)},
+		"committed, and jumped":       {PollSkip, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{5, 4, 4})},
+		"plain, and not visible":      {Unseen, plainHidden},
+		"committed lower later":       {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: 2})},
+		"committed, then none":        {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: -1})},
+		"committed and never got":     {Unseen, good().add(Event{Kind: GroupPolled, Client: "m", Entries: []Entry{{0, 4, 1}}}).add(Event{Kind: GroupStored, Client: "m", Offset: 2})},
 	}
-	withoutLog := func(s *story, i int) *story {
-		s.f.Log[p0] = slices.Delete(s.f.Log[p0], i, i+1)
-		return s
-	}
+}
+
+// bad are all others.
+func bad() map[string]badStory {
 	swapped := newStory().send("w", 1, -1, true).send("w", 2, -1, true).ack(2, 0).ack(1, 1).log(Entry{0, 4, 2}, Entry{1, 4, 1})
 	plain := newStory().send("w", 1, 1, false).ack(1, 1).send("w", 2, 1, false).log(Entry{0, 4, 2}, Entry{1, 4, 1})
 	clean := unclean()
@@ -162,27 +189,7 @@ func bad() map[string]struct {
 	short.f.Replicas = map[int32]map[int32][]Entry{2: {p0: {{0, 4, 1}, {1, 4, 2}}}}
 	silent := unclean()
 	silent.f.Lost = nil
-	aborted := transactional()
-	aborted.f.Committed[p0] = append(aborted.f.Committed[p0], Entry{3, 4, 3})
-	early := transactional()
-	early.h = slices.DeleteFunc(early.h, func(e Event) bool { return e.Kind == Committing && e.Txn == 1 })
-	early.add(Event{Kind: Committing, Client: "t", Txn: 1})
-	plainHidden := good()
-	plainHidden.f.Committed = map[int32][]Entry{p0: {{0, 4, 1}, {2, 5, 3}}}
-	return map[string]row{
-		"aborted, and read":           {AbortedRead, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{1, 4, 2}, Entry{3, 4, 3})},
-		"aborted, and visible":        {AbortedRead, aborted},
-		"unknown, read and invisible": {AbortedRead, transactional().hide(4).hide(5)},
-		"read before the commit":      {PrecommittedRead, early},
-		"committed and half visible":  {TornTransaction, transactional().hide(2)},
-		"committed and invisible":     {TornTransaction, transactional().hide(1).hide(2)},
-		"unknown and half visible":    {TornTransaction, transactional().hide(5)},
-		"committed, and gone":         {LostWrite, withoutLog(transactional(), 1)},
-		"committed, and jumped":       {PollSkip, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{5, 4, 4})},
-		"plain, and not visible":      {Unseen, plainHidden},
-		"committed lower later":       {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: 2})},
-		"committed, then none":        {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: -1})},
-		"committed and never got":     {Unseen, good().add(Event{Kind: GroupPolled, Client: "m", Entries: []Entry{{0, 4, 1}}}).add(Event{Kind: GroupStored, Client: "m", Offset: 2})},
+	return map[string]badStory{
 		"acks=all gone":               {LostWrite, withoutLog(good(), 0)},
 		"acks=1 gone":                 {LostWrite, withoutLog(good(), 1)},
 		"read and gone":               {LostWrite, withoutLog(good(), 2)},
@@ -215,7 +222,9 @@ func bad() map[string]struct {
 
 func TestBadHistoriesAreRejected(t *testing.T) {
 	kinds := map[string]bool{}
-	for name, row := range bad() {
+	stories := bad()
+	maps.Copy(stories, badTransactions())
+	for name, row := range stories {
 		rep := Check(row.s.h, row.s.f)
 		if !slices.ContainsFunc(rep.Findings, func(f Finding) bool { return f.Kind == row.want }) {
 			t.Errorf("%s: wanted %q, found %v", name, row.want, rep.Findings)
