@@ -6,7 +6,7 @@ ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
 
-.PHONY: help build test race fuzz crash integration integration-long soak-kill soak-retention reassign-long restart-10g many-producers chaos flapping controllers compat bench lint check run clean
+.PHONY: help build test race fuzz crash integration integration-long soak-kill soak-retention reassign-long restart-10g many-producers chaos flapping controllers compat compat-all bench lint check run clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -56,8 +56,11 @@ controllers: build ## of three controllers the active one is killed every 20 s f
 many-producers: build ## 100,000 producers on one node: memory, restart, time of a request
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 20m -run TestManyProducers ./integration/
 
-compat: build ## Kafka's own clients and tools, writes docs/compatibility.md: needs Java and Maven, says what it skipped where they are missing
+compat: build ## the scenarios of three clients (Java, librdkafka, Python) and Kafka's own tools: needs Java, Maven and Python, says what it skipped where they are missing
 	$(GO) run ./integration/compat
+
+compat-all: build ## the same with all clients, writes the matrix of docs/compatibility.md: needs kcat and Node too
+	$(GO) run ./integration/compat -clients all
 
 bench: build ## measure and rewrite docs/benchmarks.md; BENCH='-quick' for a first look
 	$(GO) run ./integration/bench $(BENCH)

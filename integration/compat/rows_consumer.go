@@ -34,6 +34,11 @@ type stockMember struct {
 // member starts a Java consumer.
 func (s *story) member(classes, group, topic, protocol string) (*stockMember, error) {
 	cmd := exec.CommandContext(s.ctx, "java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classes, "cairn.Member", s.at, group, topic, protocol)
+	return startMember(cmd)
+}
+
+// startMember starts a process that prints "has" with its partitions when they change, and "read PARTITION OFFSET" for each record.
+func startMember(cmd *exec.Cmd) (*stockMember, error) {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -248,27 +253,36 @@ func (g *consumerGroup) leaveAndCount() error {
 		return err
 	}
 	for {
-		missing := 0
-		ends.Each(func(o kadm.ListedOffset) {
-			for at := range o.Offset {
-				if !g.hasRead(fmt.Sprintf("%d %d", o.Partition, at)) {
-					missing++
-				}
-			}
-		})
-		if missing == 0 {
+		err := unread(ends, g.all)
+		if err == nil {
 			return g.endAll()
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d records were read by nobody", missing)
+			return err
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
 }
 
-func (g *consumerGroup) hasRead(record string) bool {
-	for _, m := range g.all {
+// unread says how many of the records before the ends no member has read.
+func unread(ends kadm.ListedOffsets, members []*stockMember) error {
+	missing := 0
+	ends.Each(func(o kadm.ListedOffset) {
+		for at := range o.Offset {
+			if !hasRead(members, fmt.Sprintf("%d %d", o.Partition, at)) {
+				missing++
+			}
+		}
+	})
+	if missing > 0 {
+		return fmt.Errorf("%d records were read by nobody", missing)
+	}
+	return nil
+}
+
+func hasRead(members []*stockMember, record string) bool {
+	for _, m := range members {
 		m.mu.Lock()
 		read := m.read[record]
 		m.mu.Unlock()

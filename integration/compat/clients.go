@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"cairn/integration/harness"
+	"cairn/integration/workload"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// clientsShape heads the matrix of clients and scenarios.
+const clientsShape = "clients"
+
+// installTimeout bounds the installation of one client.
+const installTimeout = 10 * time.Minute
+
+// stockClient is a client of Kafka that plays the common scenarios.
+type stockClient struct {
+	name    string
+	short   bool // it is part of the short run
+	tools   []string
+	install func(ctx context.Context, dir string) ([]string, error) // gives the command of its driver; dir is clients/
+}
+
+func stockClients() []stockClient {
+	return []stockClient{
+		{"Java 4.3.1", true, []string{"java", "javac", "mvn"}, javaClient("4.3.1")},
+		{"Java 3.9.1", false, []string{"java", "javac", "mvn"}, javaClient("3.9.1")},
+		{"confluent-kafka 2.16.1", true, []string{"python3"}, pythonClient("confluent.py")},
+		{"kcat", false, []string{"kcat", "python3"}, kcatClient},
+		{"kafka-python 3.0.12", true, []string{"python3"}, pythonClient("kafkapython.py")},
+		{"aiokafka 0.14.0", false, []string{"python3"}, pythonClient("aio.py")},
+		{"kafkajs 2.2.4", false, []string{"node", "npm"}, nodeClient},
+	}
+}
+
+// command runs a step of an installation.
+func command(ctx context.Context, dir string, words ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, installTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(words, " "), err, tail(out))
+	}
+	return nil
+}
+
+func javaClient(version string) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, dir string) ([]string, error) {
+		dir = filepath.Join(dir, "java")
+		target := filepath.Join(dir, "target", version)
+		if err := command(ctx, dir, "mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dkafka.version="+version,
+			"-Dmdep.outputFile="+filepath.Join(target, "classpath")); err != nil {
+			return nil, err
+		}
+		jars, err := os.ReadFile(filepath.Join(target, "classpath"))
+		if err != nil {
+			return nil, err
+		}
+		return []string{
+			"java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+			"-cp", filepath.Join(target, "classes") + ":" + strings.TrimSpace(string(jars)), "cairn.Driver",
+		}, nil
+	}
+}
+
+func pythonClient(script string) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, dir string) ([]string, error) {
+		dir = filepath.Join(dir, "python")
+		venv, stamp := filepath.Join(dir, "target", "venv"), filepath.Join(dir, "target", "installed.txt")
+		python := filepath.Join(venv, "bin", "python")
+		want, err := os.ReadFile(filepath.Join(dir, "requirements.txt"))
+		if err != nil {
+			return nil, err
+		}
+		if got, err := os.ReadFile(stamp); err != nil || !bytes.Equal(got, want) {
+			if err := errors.Join(command(ctx, dir, "python3", "-m", "venv", "--clear", venv),
+				command(ctx, dir, python, "-m", "pip", "install", "-q", "--no-deps", "-r", "requirements.txt"),
+				os.WriteFile(stamp, want, 0o600)); err != nil {
+				return nil, errors.Join(err, os.RemoveAll(venv))
+			}
+		}
+		return []string{python, "-u", filepath.Join(dir, script)}, nil
+	}
+}
+
+func kcatClient(_ context.Context, dir string) ([]string, error) {
+	return []string{"python3", "-u", filepath.Join(dir, "python", "kcat.py")}, nil
+}
+
+func nodeClient(ctx context.Context, dir string) ([]string, error) {
+	dir = filepath.Join(dir, "node")
+	return []string{"node", filepath.Join(dir, "kafkajs.js")}, command(ctx, dir, "npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund")
+}
+
+// playClients plays the common scenarios with one client after the other on one cluster.
+func (r *runner) playClients(ctx context.Context, binary string) (err error) {
+	c, err := harness.Three(binary, nil)
+	if err != nil {
+		return err
+	}
+	for _, n := range c.Nodes {
+		for name, value := range quick() {
+			n.Props[name] = value
+		}
+	}
+	before := r.failed
+	defer func() {
+		if err != nil || r.failed > before {
+			c.Keep()
+			fmt.Println("data and logs are kept in", c.Dir)
+		}
+		err = errors.Join(err, c.Close())
+	}()
+	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.Start(startCtx); err != nil {
+		return err
+	}
+	for _, client := range stockClients() {
+		if r.clients == "all" || strings.Contains(client.name, r.clients) || (r.clients == "short" && client.short) {
+			if err := r.playClient(ctx, c, client); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// playClient installs a client and plays all scenarios with it.
+func (r *runner) playClient(ctx context.Context, c *harness.Cluster, client stockClient) error {
+	for _, tool := range client.tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			return r.skip(client.name, tool+" is missing (.ci/setup installs it)")
+		}
+	}
+	root, err := harness.Root()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	words, err := client.install(ctx, filepath.Join(root, "integration", "compat", "clients"))
+	if err != nil {
+		r.check(clientsShape, client.name, "install", func() error { return err })
+		return nil
+	}
+	fmt.Printf("     %s is installed (%v)\n", client.name, time.Since(begun).Round(10*time.Millisecond))
+	cl, err := kgo.NewClient(append(workload.ClientOptions(c.Bootstrap()), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	slug := strings.NewReplacer(" ", "-").Replace(strings.ToLower(client.name))
+	d := &driver{command: words, at: strings.Join(c.Bootstrap(), ","), log: filepath.Join(c.Dir, slug+".stderr")}
+	defer d.close()
+	p := &play{ctx: ctx, c: c, client: cl, admin: kadm.NewClient(cl), driver: d, slug: slug}
+	defer p.endMembers()
+	if err := p.topics(); err != nil {
+		return err
+	}
+	for _, row := range p.scenarios() {
+		r.check(clientsShape, client.name, row.name, row.do)
+	}
+	return nil
+}
+
+// skip notes what cannot run; in CI that is a failure.
+func (r *runner) skip(what, why string) error {
+	r.skipped++
+	fmt.Printf("SKIPPED %s: %s\n", what, why)
+	if os.Getenv("CI") == "true" {
+		return errors.New("a skip is a failure in CI")
+	}
+	return nil
+}
+
+// lastLine is the end of a log, for an error of one line.
+func lastLine(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,112 @@
+"""The driver of kcat: each order is a run of it, and what it prints is taken apart."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+import common
+
+TIMEOUT = 30  # seconds
+NO_ADMIN = "it has no admin calls"
+
+
+class Driver:
+    def __init__(self, bootstrap):
+        self.bootstrap = bootstrap
+
+    def run(self, *arguments):
+        """The standard output of a run."""
+        done = subprocess.run(["kcat", "-b", self.bootstrap, *arguments], capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr.decode().strip().splitlines()[-1])
+        return done.stdout
+
+    def produce(self, o):
+        """Each record is a file, since kcat divides its standard input at a byte that a record may have."""
+        settings = ["-P", "-t", o["topic"], "-p", str(o["partition"]), "-z", o.get("codec", "none"), "-X", f"acks={o['acks']}",
+                    "-X", f"enable.idempotence={str(o.get('idempotent', False)).lower()}"]
+        if o["acks"] == "0":
+            settings += ["-X", "queue.buffering.max.ms=0"]
+        for key, value, headers in common.records(o):
+            words = [w for k, v in headers for w in ("-H", f"{k}={v.decode()}")]
+            if key is not None:
+                words += ["-k", key.decode()]
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(value or b"")
+                file.flush()
+                self.run(*settings, *words, *(["-Z"] if value is None else []), file.name)
+
+    def transact(self, o):
+        raise common.Absent("it has no transactions")
+
+    def fetch(self, o):
+        level = "read_committed" if o.get("committed") else "read_uncommitted"
+        out = self.run("-C", "-q", "-t", o["topic"], "-p", str(o["partition"]), "-o", str(o["offset"]), "-c", str(o["count"]),
+                       "-X", f"isolation.level={level}", "-f", "%o %K %S %h\n%k%s")
+        got = []
+        while out:
+            head, _, out = out.partition(b"\n")
+            offset, key_bytes, value_bytes, headers = head.split(b" ", 3)
+            parts = []
+            for size in (int(key_bytes), int(value_bytes)):
+                parts.append(None if size < 0 else out[:size])
+                out = out[max(size, 0):]
+            pairs = [h.split(b"=", 1) for h in headers.split(b",") if h]
+            got.append(common.record(parts[0], parts[1], [(k.decode(), v) for k, v in pairs], int(offset)))
+        return {"records": got}
+
+    def at(self, o):
+        out = self.run("-Q", "-t", f"{o['topic']}:{o['partition']}:{o['time']}").decode()
+        return {"offset": int(re.search(r"offset (-?\d+)", out)[1])}
+
+    def member(self, o):
+        pass
+
+    def metadata(self, *arguments):
+        """Topics with their counts of partitions."""
+        out = self.run("-L", *arguments).decode()
+        return {name: int(count) for name, count in re.findall(r'topic "(.+?)" with (\d+) partitions', out)}
+
+    def topics(self, o):
+        return {"names": list(self.metadata())}
+
+    def describe(self, o):
+        return {"number": self.metadata("-t", o["topic"])[o["topic"]]}
+
+    def absent(self, o):
+        raise common.Absent(NO_ADMIN)
+
+    create = grow = configure = config = groups = group = delete = absent
+
+
+def member(bootstrap, group, topic):
+    """Runs kcat -G and ends it as this process is ended; when this one is killed, the kernel kills it."""
+    kcat = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", "kcat", "-b", bootstrap, "-G", group, "-u", "-f", "read %p %o\n", "-X", "auto.offset.reset=earliest",
+         "-X", "auto.commit.interval.ms=300", "-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=500", topic],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGTERM, lambda *_: kcat.terminate())
+    assignment = common.Assignment()
+
+    def show():
+        for line in kcat.stderr:
+            found = re.search(r"rebalanced .*(assigned|revoked): (.*)", line)
+            if found:
+                names = re.findall(r"(\S+) \[(\d+)\]", found[2]) if found[1] == "assigned" else []
+                assignment.show(f"{t}-{p}" for t, p in names)
+
+    watcher = threading.Thread(target=show)
+    watcher.start()
+    for line in kcat.stdout:
+        common.say(line.rstrip("\n"))
+    kcat.wait()
+    watcher.join()
+
+
+if sys.platform != "linux" or not os.path.exists("/usr/bin/setpriv"):
+    sys.exit("kcat.py needs setpriv of util-linux")
+common.main(Driver, member)
