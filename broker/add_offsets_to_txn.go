@@ -21,14 +21,14 @@ func handleAddOffsetsToTxn(b *Broker, r *request) {
 		resp.ErrorCode = txnErrorCode(err, req.Version >= addOffsetsFenced)
 		r.reply(resp)
 	}
-	n := b.partitionsOf(offsetsTopic)
-	if n == 0 { // who asks where the group's coordinator is has it made
+	topic := b.ensureInternalTopic(r.conn.context, offsetsTopic) // clients ask for the group's coordinator after this
+	if topic == nil {
 		reply(coordinator.ErrUnavailable)
 		return
 	}
 	add := txn.AddRequest{
 		ID: req.TransactionalID, Producer: txn.Producer{ID: req.ProducerID, Epoch: req.ProducerEpoch},
-		Partitions: []txn.Partition{{Topic: offsetsTopic, Index: coordinator.PartitionOf(req.Group, n)}},
+		Partitions: []txn.Partition{{Topic: offsetsTopic, Index: coordinator.PartitionOf(req.Group, int32(len(topic.Partitions)))}},
 	}
 	b.txns.Do(add.ID,
 		func(m *txn.Machine, now time.Time, fx *coordinator.Effects) { m.AddPartitions(add, now, fx, reply) },
