@@ -41,6 +41,9 @@ func stockClients() []stockClient {
 		{"kafka-python 3.0.12", true, []string{"python3"}, pythonClient("kafkapython.py")},
 		{"aiokafka 0.14.0", false, []string{"python3"}, pythonClient("aio.py")},
 		{"kafkajs 2.2.4", false, []string{"node", "npm"}, nodeClient},
+		{"franz-go 1.22.3", false, []string{"go"}, goClient("franz")},
+		{"sarama 1.61.1", false, []string{"go"}, goClient("sarama")},
+		{"kafka-go 0.4.51", false, []string{"go"}, goClient("segment")},
 	}
 }
 
@@ -102,6 +105,14 @@ func kcatClient(_ context.Context, dir string) ([]string, error) {
 func nodeClient(ctx context.Context, dir string) ([]string, error) {
 	dir = filepath.Join(dir, "node")
 	return []string{"node", filepath.Join(dir, "kafkajs.js")}, command(ctx, dir, "npm", "install", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund")
+}
+
+func goClient(library string) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, dir string) ([]string, error) {
+		dir = filepath.Join(dir, "go")
+		program := filepath.Join(dir, "target", "driver")
+		return []string{program, library}, command(ctx, dir, "go", "build", "-o", program, ".")
+	}
 }
 
 // playClients plays the common scenarios with one client after the other on one cluster.
