@@ -1,5 +1,3 @@
-// Command compat drives Go clients for the compatibility run: compat LIBRARY serve|member ..., see ../README.md. It is a module of its own, so
-// that none of the clients is a dependency of cairn.
 package main
 
 import (

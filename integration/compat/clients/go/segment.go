@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -219,8 +221,9 @@ func (s *segment) member(ctx context.Context, group, topic string) (err error) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil {
-			return err
+		if err != nil { // of this attempt: the client joins anew when it is asked for the next generation
+			fmt.Fprintln(os.Stderr, err)
+			continue
 		}
 		owned := map[int32]int64{}
 		for _, a := range generation.Assignments[topic] {

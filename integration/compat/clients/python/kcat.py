@@ -18,27 +18,30 @@ class Driver:
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
 
-    def run(self, *arguments):
+    def run(self, *arguments, stdin=b""):
         """The standard output of a run."""
-        done = subprocess.run(["kcat", "-b", self.bootstrap, *arguments], capture_output=True, timeout=TIMEOUT, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(["kcat", "-b", self.bootstrap, *arguments], capture_output=True, timeout=TIMEOUT, input=stdin, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr.decode().strip().splitlines()[-1])
         return done.stdout
 
     def produce(self, o):
-        """Each record is a file, since kcat divides its standard input at a byte that a record may have."""
+        """Each record is a file, since kcat divides its standard input at a byte that a record may have. A null is a line with a key alone."""
         settings = ["-P", "-t", o["topic"], "-p", str(o["partition"]), "-z", o.get("codec", "none"), "-X", f"acks={o['acks']}",
                     "-X", f"enable.idempotence={str(o.get('idempotent', False)).lower()}"]
         if o["acks"] == "0":
             settings += ["-X", "queue.buffering.max.ms=0"]
         for key, value, headers in common.records(o):
             words = [w for k, v in headers for w in ("-H", f"{k}={v.decode()}")]
+            if value is None:
+                self.run(*settings, *words, "-Z", "-K", "|", stdin=key + b"|\n")
+                continue
             if key is not None:
                 words += ["-k", key.decode()]
             with tempfile.NamedTemporaryFile() as file:
-                file.write(value or b"")
+                file.write(value)
                 file.flush()
-                self.run(*settings, *words, *(["-Z"] if value is None else []), file.name)
+                self.run(*settings, *words, file.name)
 
     def transact(self, o):
         raise common.Absent("it has no transactions")
