@@ -24,7 +24,8 @@ const settleTime = 30 * time.Second
 
 // stockMember is a Java consumer in a group, a process of its own.
 type stockMember struct {
-	cmd *exec.Cmd
+	cmd  *exec.Cmd
+	done chan struct{} // closed once all that it printed is taken in
 
 	mu   sync.Mutex
 	has  []string        // guarded by mu
@@ -43,11 +44,12 @@ func startMember(cmd *exec.Cmd) (*stockMember, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &stockMember{cmd: cmd, read: map[string]bool{}}
+	m := &stockMember{cmd: cmd, done: make(chan struct{}), read: map[string]bool{}}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() { // ends with the process
+		defer close(m.done)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			what, rest, _ := strings.Cut(lines.Text(), " ")
 			m.mu.Lock()
@@ -64,9 +66,14 @@ func startMember(cmd *exec.Cmd) (*stockMember, error) {
 
 func (m *stockMember) signal(sig syscall.Signal) error { return m.cmd.Process.Signal(sig) }
 
-// end sends the signal that ends it, and waits.
+// end sends the signal that ends it, and waits. What it printed before is not lost.
 func (m *stockMember) end(sig syscall.Signal) error {
 	err := m.signal(sig)
+	select {
+	case <-m.done:
+	case <-time.After(settleTime):
+		err = errors.Join(err, fmt.Errorf("the member did not end within %v of the signal %v", settleTime, sig), m.cmd.Process.Kill())
+	}
 	_ = m.cmd.Wait() // its code tells of the signal
 	return err
 }

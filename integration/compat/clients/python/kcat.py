@@ -2,9 +2,7 @@
 
 import os
 import re
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 
@@ -86,17 +84,12 @@ class Driver:
     create = grow = configure = config = groups = group = delete = absent
 
 
-def member(bootstrap, group, topic):
-    """Runs kcat -G and ends it as this process is ended; when this one is killed, the kernel kills it."""
-    kcat = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "kcat", "-b", bootstrap, "-G", group, "-u", "-f", "read %p %o\n", "-X", "auto.offset.reset=earliest",
-         "-X", "auto.commit.interval.ms=300", "-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=500", topic],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    signal.signal(signal.SIGTERM, lambda *_: kcat.terminate())
+def forward(out, err):
+    """Prints what kcat reads, and its partitions, which are among its messages."""
     assignment = common.Assignment()
 
     def show():
-        for line in kcat.stderr:
+        for line in err:
             found = re.search(r"rebalanced .*(assigned|revoked): (.*)", line)
             if found:
                 names = re.findall(r"(\S+) \[(\d+)\]", found[2]) if found[1] == "assigned" else []
@@ -104,12 +97,24 @@ def member(bootstrap, group, topic):
 
     watcher = threading.Thread(target=show)
     watcher.start()
-    for line in kcat.stdout:
+    for line in out:
         common.say(line.rstrip("\n"))
-    kcat.wait()
     watcher.join()
 
 
-if sys.platform != "linux" or not os.path.exists("/usr/bin/setpriv"):
-    sys.exit("kcat.py needs setpriv of util-linux")
+def member(bootstrap, group, topic):
+    """Becomes kcat -G, so that the runner's signals are kcat's; what it prints goes through a child, which ends after it."""
+    out, err = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(out[1])
+        os.close(err[1])
+        forward(os.fdopen(out[0]), os.fdopen(err[0]))
+        return
+    os.dup2(out[1], 1)
+    os.dup2(err[1], 2)
+    os.execvp("kcat", [
+        "kcat", "-b", bootstrap, "-G", group, "-u", "-f", "read %p %o\n", "-X", "auto.offset.reset=earliest",
+        "-X", "auto.commit.interval.ms=300", "-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=500", topic])
+
+
 common.main(Driver, member)
