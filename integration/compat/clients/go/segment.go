@@ -76,8 +76,10 @@ func (s *segment) produce(ctx context.Context, o order) (r reply, err error) {
 			}
 			records = append(records, k)
 		}
-		done, err := s.client.Produce(ctx, &kafka.ProduceRequest{
-			Topic: o.Topic, Partition: int(o.Partition), RequiredAcks: acks, Compression: codec, Records: kafka.NewRecordReader(records...),
+		done, err := s.send(ctx, func() *kafka.ProduceRequest {
+			return &kafka.ProduceRequest{
+				Topic: o.Topic, Partition: int(o.Partition), RequiredAcks: acks, Compression: codec, Records: kafka.NewRecordReader(records...),
+			}
 		})
 		if err != nil {
 			return reply{}, err
@@ -85,14 +87,29 @@ func (s *segment) produce(ctx context.Context, o order) (r reply, err error) {
 		if acks == kafka.RequireNone {
 			continue
 		}
-		if done.Error != nil {
-			return reply{}, done.Error
-		}
 		for i := range batch {
 			r.Offsets = append(r.Offsets, done.BaseOffset+int64(i))
 		}
 	}
 	return r, nil
+}
+
+// send sends a request again while the leader that the client knows is not the leader any more; the client leaves that to who calls it.
+func (s *segment) send(ctx context.Context, request func() *kafka.ProduceRequest) (*kafka.ProduceResponse, error) {
+	for {
+		done, err := s.client.Produce(ctx, request())
+		if err == nil && done != nil {
+			err = done.Error
+		}
+		if !errors.Is(err, kafka.NotLeaderForPartition) {
+			return done, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 func (s *segment) reader(topic string, partition int, level kafka.IsolationLevel) *kafka.Reader {
