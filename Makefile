@@ -41,6 +41,10 @@ reassign-long: build ## reassignments of 512 MB partitions under load, brokers k
 restart-10g: build ## restart of a node that holds 10 GB
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
 
+.PHONY: txn-long
+txn-long: build ## processes that read, transform and write in transactions, for half an hour; brokers and processes are killed
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestTransformLoop ./integration/
+
 chaos: build ## rounds of faults on real processes: SEED=n, ROUNDS=m, LENGTH=10s, PARALLEL=1; REPLAY=DIR repeats a failed one, CHECK=DIR judges it again
 	$(GO) run ./integration/chaos -seed=$(or $(SEED),0) -rounds=$(or $(ROUNDS),1) -length=$(or $(LENGTH),10s) -parallel=$(or $(PARALLEL),1) -replay=$(REPLAY) -check=$(CHECK)
 

@@ -1,0 +1,360 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"cairn/integration/harness"
+	"cairn/integration/workload"
+)
+
+const (
+	loopInput, loopOutput, loopGroup = "loop-in", "loop-out", "loop"
+	loopPartitions                   = 6
+	loopWorkers                      = 3
+)
+
+// TestTransformLoop: three processes read a topic as a group, write one record for each they read, and commit both in one
+// transaction; some transactions they abort on purpose. Brokers are killed, and processes are killed, replaced and frozen until
+// their transactions have timed out. In the end every input has exactly one output, no record of an aborted transaction is
+// seen, and no transaction is there by half.
+func TestTransformLoop(t *testing.T) {
+	t.Parallel()
+	c := three(t, map[string]string{
+		"group.initial.rebalance.delay.ms": "200", "transaction.state.log.num.partitions": "4",
+		"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+	})
+	l := &transformLoop{t: t, c: c, rand: seeded(t)}
+	for _, topic := range []string{loopInput, loopOutput} {
+		must(t, workload.CreateTopic(deadline(t, 30*time.Second), c.Bootstrap(), topic, loopPartitions, 3, nil))
+	}
+	l.feed = newPacer(t, c, loopInput)
+	for range loopWorkers {
+		l.slots = append(l.slots, "")
+		l.start(len(l.slots) - 1)
+	}
+	length := time.Minute
+	if long() {
+		length = 30 * time.Minute
+	}
+	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); {
+		l.step()
+	}
+	l.finish()
+}
+
+// transformLoop is the state of one run of TestTransformLoop.
+type transformLoop struct {
+	t       *testing.T
+	c       *harness.Cluster
+	rand    *rand.Rand
+	feed    *pacer
+	slots   []string // the transactional id that works in each slot
+	workers []*transformWorker
+	ids     int
+}
+
+// transformWorker is a process that transforms.
+type transformWorker struct {
+	cmd  *exec.Cmd
+	slot int
+	done chan struct{} // closed when the process is gone
+}
+
+// start starts a process for a slot, with the slot's transactional id or a new one if it has none.
+func (l *transformLoop) start(slot int) {
+	l.t.Helper()
+	if l.slots[slot] == "" {
+		l.ids++
+		l.slots[slot] = fmt.Sprintf("loop-%d", l.ids)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTransformWorker$", "-test.timeout=0")
+	cmd.Env = append(os.Environ(), "CAIRN_TRANSFORM="+strings.Join(l.c.Bootstrap(), ","), "CAIRN_TRANSFORM_ID="+l.slots[slot],
+		"CAIRN_SEED="+strconv.FormatUint(l.rand.Uint64(), 10))
+	log, err := os.OpenFile(fmt.Sprintf("%s/%s.log", l.c.Dir, l.slots[slot]), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	must(l.t, err)
+	cmd.Stdout, cmd.Stderr = log, log
+	must(l.t, cmd.Start())
+	w := &transformWorker{cmd: cmd, slot: slot, done: make(chan struct{})}
+	l.workers = append(l.workers, w)
+	go func() {
+		defer close(w.done)
+		_ = cmd.Wait() // how it ends is seen in what it has written
+		_ = log.Close()
+	}()
+	l.t.Cleanup(func() { _ = cmd.Process.Kill(); <-w.done })
+}
+
+func (w *transformWorker) gone() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// worker is the newest process of a slot.
+func (l *transformLoop) worker(slot int) *transformWorker {
+	var newest *transformWorker
+	for _, w := range l.workers {
+		if w.slot == slot {
+			newest = w
+		}
+	}
+	return newest
+}
+
+// step does one harm, mends it, and lets some time pass.
+func (l *transformLoop) step() {
+	slot := l.rand.IntN(loopWorkers)
+	w := l.worker(slot)
+	switch l.rand.IntN(5) {
+	case 0, 1:
+		l.killBroker()
+	case 2: // whoever comes after it with its id ends its transaction
+		must(l.t, w.cmd.Process.Kill())
+		<-w.done
+		l.t.Logf("killed %s", l.slots[slot])
+	case 3: // its transaction hangs until it times out
+		must(l.t, w.cmd.Process.Kill())
+		<-w.done
+		l.t.Logf("killed %s for good", l.slots[slot])
+		l.slots[slot] = ""
+	case 4:
+		l.freeze(slot, w)
+	}
+	for slot := range l.slots {
+		if l.worker(slot).gone() {
+			l.start(slot)
+		}
+	}
+	l.pause(time.Duration(500+l.rand.IntN(3000)) * time.Millisecond)
+}
+
+func (l *transformLoop) pause(d time.Duration) {
+	l.t.Helper()
+	must(l.t, workload.Pause(l.t.Context(), d))
+}
+
+func (l *transformLoop) killBroker() {
+	n := l.c.Brokers()[l.rand.IntN(len(l.c.Brokers()))]
+	must(l.t, n.Kill())
+	l.t.Logf("killed broker %d", n.ID)
+	l.pause(time.Duration(l.rand.IntN(3000)) * time.Millisecond)
+	must(l.t, n.Start())
+	_, err := n.WaitReady(deadline(l.t, 30*time.Second))
+	must(l.t, err)
+	for _, topic := range []string{loopInput, loopOutput, "__transaction_state", "__consumer_offsets"} {
+		waitInSync(l.t, l.c, topic)
+	}
+}
+
+// freeze stops a process while another takes its place, with its transactional id or with one of its own.
+func (l *transformLoop) freeze(slot int, w *transformWorker) {
+	if w.cmd.Process.Signal(syscall.SIGSTOP) != nil {
+		return // it has just given up
+	}
+	id := l.slots[slot]
+	if l.rand.IntN(2) == 0 {
+		l.slots[slot] = ""
+	}
+	l.start(slot)
+	l.t.Logf("froze %s, its place has %s", id, l.slots[slot])
+	l.pause(time.Duration(l.rand.IntN(8000)) * time.Millisecond)
+	_ = w.cmd.Process.Signal(syscall.SIGCONT)
+	l.pause(time.Duration(l.rand.IntN(1000)) * time.Millisecond)
+	_ = w.cmd.Process.Kill() // a zombie that was not fenced has had its chance to do harm
+}
+
+// finish lets the processes come to the end of the input, ends them, and judges the output.
+func (l *transformLoop) finish() {
+	inputs := l.feed.stop()
+	cl, err := kgo.NewClient(workload.ClientOptions(l.c.Bootstrap())...)
+	must(l.t, err)
+	defer cl.Close()
+	adm, ctx := kadm.NewClient(cl), deadline(l.t, 2*time.Minute)
+	for {
+		left, err := loopLag(ctx, adm)
+		if err == nil && left == 0 {
+			break
+		}
+		if workload.Pause(ctx, 100*time.Millisecond) != nil {
+			l.t.Fatalf("the processes are %d records behind at the end: %v", left, err)
+		}
+		for slot := range l.slots {
+			if l.worker(slot).gone() {
+				l.start(slot)
+			}
+		}
+	}
+	for slot := range l.slots {
+		w := l.worker(slot)
+		_ = w.cmd.Process.Signal(syscall.SIGTERM)
+		<-w.done
+	}
+	l.awaitEnded(adm)
+	records, err := workload.ReadCommitted(deadline(l.t, 2*time.Minute), l.c.Bootstrap(), loopOutput)
+	must(l.t, err)
+	judgeLoop(l.t, inputs, records)
+}
+
+// loopLag is how many records of the input are not committed by the group.
+func loopLag(ctx context.Context, adm *kadm.Client) (int64, error) {
+	ends, err := adm.ListEndOffsets(ctx, loopInput)
+	if err != nil {
+		return -1, err
+	}
+	committed, err := adm.FetchOffsets(ctx, loopGroup)
+	if err != nil {
+		return -1, err
+	}
+	if err := ends.Error(); err != nil {
+		return -1, err
+	}
+	left := int64(0)
+	ends.Each(func(e kadm.ListedOffset) {
+		o, _ := committed.Lookup(loopInput, e.Partition)
+		left += e.Offset - max(o.At, 0)
+	})
+	return left, committed.Error()
+}
+
+// awaitEnded waits until no transaction is open in the output.
+func (l *transformLoop) awaitEnded(adm *kadm.Client) {
+	l.t.Helper()
+	ctx := deadline(l.t, time.Minute)
+	for {
+		stable, err := adm.ListCommittedOffsets(ctx, loopOutput)
+		must(l.t, err)
+		ends, err := adm.ListEndOffsets(ctx, loopOutput)
+		must(l.t, err)
+		open := stable.Error() != nil || ends.Error() != nil
+		ends.Each(func(e kadm.ListedOffset) {
+			s, _ := stable.Lookup(loopOutput, e.Partition)
+			open = open || s.Offset != e.Offset
+		})
+		if !open {
+			return
+		}
+		if workload.Pause(ctx, 100*time.Millisecond) != nil {
+			l.t.Fatalf("transactions are open for good: stable %v, end %v", stable, ends)
+		}
+	}
+}
+
+// judgeLoop compares the outputs, "VALUE TRANSACTION SIZE FATE" each, with the inputs 0 to n-1.
+func judgeLoop(t *testing.T, inputs int, outputs []workload.Record) {
+	t.Helper()
+	seen, sizes, counts, wrong := map[int]int{}, map[string]int{}, map[string]int{}, 0
+	complain := func(format string, args ...any) {
+		if wrong++; wrong <= 20 {
+			t.Errorf(format, args...)
+		}
+	}
+	for _, r := range outputs {
+		var value, size int
+		var txn, fate string
+		if _, err := fmt.Sscan(string(r.Value), &value, &txn, &size, &fate); err != nil {
+			t.Fatalf("output %q at %d-%d: %v", r.Value, r.Partition, r.Offset, err)
+		}
+		if seen[value]++; seen[value] > 1 {
+			complain("input %d has output %d, %q at %d-%d", value, seen[value], r.Value, r.Partition, r.Offset)
+		}
+		if fate != "commit" {
+			complain("%q of an aborted transaction is seen at %d-%d", r.Value, r.Partition, r.Offset)
+		}
+		sizes[txn] = size
+		counts[txn]++
+	}
+	for v := range inputs {
+		if seen[v] == 0 {
+			complain("input %d has no output", v)
+		}
+	}
+	for txn, n := range counts {
+		if n != sizes[txn] {
+			complain("transaction %s has %d of %d records", txn, n, sizes[txn])
+		}
+	}
+	if len(seen) > inputs {
+		complain("%d different outputs of %d inputs", len(seen), inputs)
+	}
+	t.Logf("%d inputs, %d outputs in %d transactions, %d faults", inputs, len(outputs), len(counts), wrong)
+}
+
+// TestTransformWorker is no test: it is what a process of TestTransformLoop does until SIGTERM comes or it is fenced.
+func TestTransformWorker(t *testing.T) {
+	bootstrap := os.Getenv("CAIRN_TRANSFORM")
+	if bootstrap == "" {
+		t.Skip("a process of TestTransformLoop")
+	}
+	id, rng := os.Getenv("CAIRN_TRANSFORM_ID"), seeded(t)
+	s, err := kgo.NewGroupTransactSession(append(workload.ClientOptions(strings.Split(bootstrap, ",")),
+		kgo.TransactionalID(id), kgo.TransactionTimeout(5*time.Second), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ConsumerGroup(loopGroup), kgo.ConsumeTopics(loopInput), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.SessionTimeout(6*time.Second),
+		kgo.HeartbeatInterval(500*time.Millisecond), kgo.FetchMaxWait(200*time.Millisecond),
+		kgo.WithLogger(kgo.BasicLogger(os.Stdout, kgo.LogLevelInfo, func() string { return time.Now().Format("15:04:05.000 ") })))...)
+	must(t, err)
+	defer s.Close()
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-term; cancel() }()
+	for n := 0; ctx.Err() == nil; n++ {
+		fetches := s.PollRecords(ctx, 1+rng.IntN(100))
+		if fetches.Empty() {
+			continue
+		}
+		must(t, transform(s, fetches.Records(), fmt.Sprintf("%s-%d-%d", id, os.Getpid(), n), rng))
+	}
+}
+
+// transform writes an output for each input in a transaction, which it commits or, of ten, aborts one.
+func transform(s *kgo.GroupTransactSession, inputs []*kgo.Record, txn string, rng *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
+	defer cancel()
+	fate, end := "commit", kgo.TryCommit
+	if rng.IntN(10) == 0 {
+		fate, end = "abort", kgo.TryAbort
+	}
+	if err := s.Begin(); err != nil {
+		return fmt.Errorf("beginning %s: %w", txn, err)
+	}
+	var lost error
+	for i, in := range inputs {
+		out := &kgo.Record{
+			Topic: loopOutput, Partition: int32((int(in.Offset) + i) % loopPartitions),
+			Value: fmt.Appendf(nil, "%s %s %d %s", in.Value, txn, len(inputs), fate),
+		}
+		s.Produce(ctx, out, func(_ *kgo.Record, err error) {
+			if err != nil {
+				lost = err // the client calls one promise at a time, and all before End returns
+			}
+		})
+	}
+	if fate == "abort" {
+		if err := s.Client().Flush(ctx); err != nil {
+			return fmt.Errorf("flushing %s: %w", txn, err)
+		}
+	}
+	committed, err := s.End(ctx, end)
+	fmt.Println(time.Now().Format("15:04:05.000"), txn, fate, len(inputs), "committed:", committed, err, lost)
+	if err != nil {
+		return fmt.Errorf("ending %s: %w", txn, err)
+	}
+	return nil
+}
