@@ -55,8 +55,8 @@ func (s GroupSelection) find(ctx context.Context, cl *kgo.Client) ([]string, err
 	return names, nil
 }
 
-// withGroups runs a command on the brokers, for at most adminTimeout.
-func withGroups(ctx context.Context, conn Connection, out Output, run func(context.Context, *kgo.Client) error) error {
+// withAdmin runs a command on the brokers, for at most adminTimeout.
+func withAdmin(ctx context.Context, conn Connection, out Output, run func(context.Context, *kgo.Client) error) error {
 	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ type listedGroup struct {
 
 // ListGroups prints the groups of all brokers.
 func ListGroups(ctx context.Context, conn Connection, o ListGroupsOptions, out Output) error {
-	return withGroups(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		list, err := listGroups(ctx, cl, o.States, o.Types)
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func DeleteGroups(ctx context.Context, conn Connection, s GroupSelection, out Ou
 	if err := s.check(); err != nil {
 		return UsageError{err}
 	}
-	return withGroups(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		names, err := s.find(ctx, cl)
 		if err != nil {
 			return err

@@ -85,7 +85,7 @@ func DescribeGroups(ctx context.Context, conn Connection, o DescribeGroupsOption
 	if err := o.check(); err != nil {
 		return UsageError{err}
 	}
-	return withGroups(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		names, err := o.find(ctx, cl)
 		if err != nil {
 			return err

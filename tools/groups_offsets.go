@@ -31,7 +31,7 @@ func DeleteOffsets(ctx context.Context, conn Connection, o DeleteOffsetsOptions,
 	case len(o.Topics) == 0:
 		return UsageError{errors.New("say which offsets: --topic NAME[:PARTITION,...], which may be repeated")}
 	}
-	return withGroups(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		var results []deletedOffset
 		set := kadm.TopicsSet{}
 		for _, text := range o.Topics {

@@ -67,7 +67,7 @@ func ResetOffsets(ctx context.Context, conn Connection, o ResetOffsetsOptions, o
 	if err != nil {
 		return UsageError{err}
 	}
-	return withGroups(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		names, err := o.find(ctx, cl)
 		if err != nil {
 			return err

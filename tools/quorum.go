@@ -175,7 +175,7 @@ func (q quorumStatus) status() string {
 	return b.String()
 }
 
-// table is Kafka's table: columns as wide as their longest cell, a tab behind each.
+// table has a line for each replica.
 func (q quorumStatus) table(human bool, now time.Time) string {
 	when := func(ms int64) string {
 		if !human || ms < 0 {
@@ -189,18 +189,5 @@ func (q quorumStatus) table(human bool, now time.Time) string {
 			fmt.Sprint(r.NodeID), r.DirectoryID, fmt.Sprint(r.LogEndOffset), fmt.Sprint(r.Lag), when(r.LastFetch), when(r.LastCaughtUp), r.Status,
 		})
 	}
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	var b strings.Builder
-	for _, row := range rows {
-		for i, cell := range row {
-			fmt.Fprintf(&b, "%-*s\t", widths[i], cell)
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
+	return tabbed(rows)
 }
