@@ -29,6 +29,7 @@ func (r *runner) stories(ctx context.Context, binary string) error {
 		{"replicas and elections", (*story).replicaRows},
 		{"administration", (*story).adminRows},
 		{"groups of the consumer protocol", r.consumerRows},
+		{"transactions", (*story).transactionRows},
 	} {
 		if r.only != "" && r.only != story.name {
 			continue
