@@ -537,3 +537,43 @@ func TestSequencerForgetsATransactionThatWasDropped(t *testing.T) {
 	}
 	wantErr(t, "again", g.submitGuarded(&o, 1, first, v), nil)
 }
+
+// The marker that ends a transaction at version 2 may come after the producer has begun to ask about its next one, whose batches have the
+// marker's own epoch or a later one: that question goes on. Older markers, and those of a later epoch than the question's, take it away.
+func TestSequencerMarkerLeavesTheNextTransactionsVerification(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		asked, marker int16
+		version       int16
+		want          error
+	}{
+		{"version 2, the marker's epoch", 2, 2, 2, nil},
+		{"version 2, a later epoch", 3, 2, 2, nil},
+		{"version 2, the ended transaction", 1, 2, 2, producer.ErrInvalidProducerEpoch},
+		{"version 1", 2, 2, 1, producer.ErrInvalidTxnState},
+		{"version 0", 2, 2, 0, producer.ErrInvalidTxnState},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newFakeGroup(t)
+			g.begin(7, 3)
+			var o outcome
+			before := txnBatch(5, 1, 0, 2)
+			v := g.seq.beginVerification(g.reign, before)
+			wantErr(t, "transaction of epoch 1", g.submitGuarded(&o, 0, before, v), nil)
+			g.seq.endVerification(5, v)
+			next := txnBatch(5, tt.asked, 0, 2)
+			w := v
+			if tt.asked > 1 {
+				w = g.seq.beginVerification(g.reign, next)
+			}
+			wantErr(t, "marker", g.submitMarker(&o, 1, marker{producerID: 5, producerEpoch: tt.marker, commit: true, coordinatorEpoch: 1, version: tt.version}), nil)
+			wantErr(t, "the next transaction's first batch", g.submitGuarded(&o, 2, next, w), tt.want)
+			if tt.asked > 1 {
+				g.seq.endVerification(5, w)
+			}
+			if len(g.seq.verifying) != 0 {
+				t.Errorf("%d verifications are left", len(g.seq.verifying))
+			}
+		})
+	}
+}
