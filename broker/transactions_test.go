@@ -43,9 +43,9 @@ type txnTest struct {
 	f  *fakeCoordinator
 }
 
-func startTxnTest(t *testing.T) *txnTest {
+func startTxnTest(t *testing.T, overrides ...string) *txnTest {
 	t.Helper()
-	n := startNode(t, t.TempDir())
+	n := startNode(t, t.TempDir(), overrides...)
 	t.Cleanup(func() { stopNode(t, n) })
 	x := &txnTest{n: n, f: &fakeCoordinator{}}
 	n.broker.verifyTxn = x.f.verify
@@ -223,8 +223,7 @@ func TestProduceOfTwoTransactionalProducersIsRefused(t *testing.T) {
 }
 
 func TestProduceWithoutVerification(t *testing.T) {
-	x := startTxnTest(t)
-	x.n.cfg.values["transaction.partition.verification.enable"] = "false"
+	x := startTxnTest(t, "transaction.partition.verification.enable=false")
 	x.mustAppend(x.txnReq(9, 500, 0, 0))
 	if len(x.f.asked) != 0 {
 		t.Errorf("asked %+v", x.f.asked)

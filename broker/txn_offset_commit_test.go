@@ -14,9 +14,9 @@ import (
 )
 
 // startOffsetsTest is a txnTest whose group g is coordinated.
-func startOffsetsTest(t *testing.T) *txnTest {
+func startOffsetsTest(t *testing.T, overrides ...string) *txnTest {
 	t.Helper()
-	x := startTxnTest(t)
+	x := startTxnTest(t, overrides...)
 	cl := newTestClient(t, kgo.SeedBrokers(clientAddress(x.n)))
 	offsets := kadm.Offsets{}
 	offsets.AddOffset("t", 0, 0, -1)
@@ -129,8 +129,7 @@ func TestOffsetsBehindTheEndOfTheirTransactionAreRefused(t *testing.T) {
 }
 
 func TestOffsetsOfTransactionsWithoutVerification(t *testing.T) {
-	x := startOffsetsTest(t)
-	x.n.cfg.values["transaction.partition.verification.enable"] = "false"
+	x := startOffsetsTest(t, "transaction.partition.verification.enable=false")
 	x.commitOffsets(offsetsReq(3, 500, 0, 5), nil)
 	if len(x.f.asked) != 0 {
 		t.Errorf("asked %+v", x.f.asked)
