@@ -57,7 +57,7 @@ func clientPropertyTable() map[string]propertyOption {
 		"client.id":                 func(v string, _ map[string]string) ([]kgo.Opt, error) { return []kgo.Opt{kgo.ClientID(v)}, nil },
 		"security.protocol":         securityOption,
 		"request.timeout.ms":        durationOption(kgo.RequestTimeoutOverhead),
-		"metadata.max.age.ms":       durationOption(kgo.MetadataMaxAge),
+		"metadata.max.age.ms":       metadataAgeOption,
 		"connections.max.idle.ms":   durationOption(kgo.ConnIdleTimeout),
 		"delivery.timeout.ms":       durationOption(kgo.RecordDeliveryTimeout),
 		"linger.ms":                 durationOption(kgo.ProducerLinger),
@@ -195,4 +195,14 @@ func parseIsolation(v string) (kgo.IsolationLevel, error) {
 	default:
 		return kgo.IsolationLevel{}, fmt.Errorf("want read_uncommitted or read_committed")
 	}
+}
+
+// metadataAgeOption has metadata renewed as often as asked for, which the library alone does no more often than every five seconds.
+func metadataAgeOption(value string, props map[string]string) ([]kgo.Opt, error) {
+	opts, err := durationOption(kgo.MetadataMaxAge)(value, props)
+	if err != nil {
+		return nil, err
+	}
+	least, err := durationOption(func(age time.Duration) kgo.Opt { return kgo.MetadataMinAge(min(age, 5*time.Second)) })(value, props)
+	return append(opts, least...), err
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ConsumeOptions are the options of the console consumer. Without a group it reads partitions directly.
+// ConsumeOptions are the options of the console consumer. Without a group it reads all partitions directly, those too that come later, as
+// Kafka's does in a group of its own that commits nothing: the records are the same, and nobody waits for a rebalance.
 type ConsumeOptions struct {
 	Topic               string
 	Group               string // share the topic with the other members of a consumer group, and commit
@@ -96,33 +97,24 @@ func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output)
 	if o.Group != "" {
 		return o.consumeGroup(ctx, conn, start, format, out, opts)
 	}
-	cl, err := conn.open(ctx, out, append(opts, kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
+	cl, err := conn.open(ctx, out, append(opts, kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	assigned, err := o.assignment(ctx, cl, start)
-	if err != nil {
+	// That a wrong topic or partition is an error is seen here; reading would wait for it.
+	if _, err := partitionsOf(ctx, cl, o.Topic, o.Partition); err != nil {
 		return err
 	}
-	cl.AddConsumePartitions(assigned)
+	if o.Partition < 0 {
+		cl.AddConsumeTopics(o.Topic)
+	} else {
+		cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{o.Topic: {o.Partition: start}})
+	}
 	c := consumption{cl: cl, opts: o, format: format, out: out}
 	err = c.run(ctx)
 	out.note("Processed a total of %d messages", c.count)
 	return err
-}
-
-// assignment asks which partitions there are, so that a wrong topic or partition is an error instead of a long wait.
-func (o ConsumeOptions) assignment(ctx context.Context, cl *kgo.Client, start kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
-	partitions, err := partitionsOf(ctx, cl, o.Topic, o.Partition)
-	if err != nil {
-		return nil, err
-	}
-	starts := map[int32]kgo.Offset{}
-	for _, p := range partitions {
-		starts[p] = start
-	}
-	return map[string]map[int32]kgo.Offset{o.Topic: starts}, nil
 }
 
 // partitionsOf returns the partitions of a topic that fit: all of them with partition -1, else that one. There is an error if none does; the

@@ -299,6 +299,33 @@ func TestConsumeSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestConsumeReadsPartitionsThatAreAdded: as a consumer in a group does.
+func TestConsumeReadsPartitionsThatAreAdded(t *testing.T) {
+	_, conn := fakeCluster(t, kfake.SeedTopics(1, "growing"))
+	ctx := testContext(t)
+	send := func(partition int32, value string) {
+		c, o := &capture{}, DefaultProduceOptions()
+		o.Topic, o.Partition, o.In = "growing", partition, strings.NewReader(value+"\n")
+		if err := Produce(ctx, conn, o, c.output(false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader := conn
+	reader.Properties = []string{"metadata.max.age.ms=100"}
+	c, o := &capture{}, DefaultConsumeOptions()
+	o.Topic, o.FromBeginning, o.MaxMessages = "growing", true, 2
+	out, done := c.output(false), make(chan error, 1)
+	go func() { done <- Consume(ctx, reader, o, out) }()
+	send(0, "first")
+	if err := AlterTopics(ctx, conn, AlterTopicOptions{TopicSelection: TopicSelection{Topic: "growing"}, Partitions: 2}, (&capture{}).output(false)); err != nil {
+		t.Fatal(err)
+	}
+	send(1, "second")
+	if err := <-done; err != nil || c.out.String() != "first\nsecond\n" && c.out.String() != "second\nfirst\n" {
+		t.Errorf("%v, printed %q and %q", err, c.out.String(), c.err.String())
+	}
+}
+
 func TestConsumeStopsWhenNothingComes(t *testing.T) {
 	_, conn := fakeCluster(t, kfake.SeedTopics(1, "idle"))
 	c, o := &capture{}, DefaultConsumeOptions()

@@ -10,6 +10,8 @@ import (
 
 const consumeHelp = `Reads all partitions, or --partition, from the end unless told otherwise, until interrupted, --max-messages or --timeout-ms. With --group it is
 a member of that consumer group, reads its share of the partitions from where the group has committed, and commits what it has printed.
+Without, it is in no group, and commits nothing; Kafka's tool makes a group console-consumer-NNN for itself and prints the same. Partitions
+that are added meanwhile are read, too, once they are noticed (--consumer-property metadata.max.age.ms).
 
 Formatter properties (--formatter-property NAME=VALUE): print.timestamp, print.partition, print.offset, print.epoch, print.headers and
 print.key (false), print.value (true), key.separator (\t), line.separator (\n), headers.separator (,), null.literal (null).
