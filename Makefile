@@ -69,6 +69,10 @@ compat-all: build ## the same with all clients, writes the matrix of docs/compat
 bench: build ## measure and rewrite docs/benchmarks.md; BENCH='-quick' for a first look
 	$(GO) run ./integration/bench $(BENCH)
 
+.PHONY: bench-groups
+bench-groups: build ## 1,000 groups of ten members: their CPU and memory, and how long `cairn groups` takes
+	$(GO) run ./integration/bench -only='^groups$$'
+
 lint: ## formatting and static checks
 	@out=$$($(GO) tool $(LINT) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 	  if [ -n "$$out" ]; then echo "not formatted (run go tool $(LINT) gofumpt -w):"; echo "$$out"; exit 1; fi

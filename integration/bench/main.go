@@ -96,6 +96,11 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%s: %w", idempotenceCase, err)
 		}
 	}
+	if o.only.MatchString(groupsCase) {
+		if err := b.groups(ctx); err != nil {
+			return fmt.Errorf("%s: %w", groupsCase, err)
+		}
+	}
 	if o.only.MatchString(failoverCase) {
 		if err := b.failover(ctx); err != nil {
 			return fmt.Errorf("%s: %w", failoverCase, err)

@@ -18,6 +18,7 @@ type report struct {
 	starts, produce, consume strings.Builder
 	frozen                   string
 	failover                 strings.Builder
+	groups                   strings.Builder
 	idempotence              strings.Builder
 }
 
@@ -108,7 +109,18 @@ func (r *report) String() string {
 			"that was sent after it; of up to 12 partitions that it led and that are produced to, the last one counts. The client looks for leaders every 20 ms.\n\n" +
 			"| partitions | the leader is | rounds | median ms | worst ms |\n|---|---|---|---|---|\n" + r.failover.String())
 	}
+	if r.groups.Len() > 0 {
+		fmt.Fprintf(&b, "\n## Many groups\n\n%d classic groups of %d members, each with a connection of its own and a heartbeat every %v (the default); flush always. CPU and memory are those of all "+
+			"brokers, idle: before there were groups. A heartbeat's time is the client's. The last two columns are `cairn groups list` and `cairn groups describe --all-groups`, from start to exit.\n\n"+
+			"| nodes | cores | cores idle | RSS MiB | RSS MiB idle | heartbeats/s | p50 ms | p99 ms | list s | describe s |\n|---|---|---|---|---|---|---|---|---|---|\n%s",
+			groupsCount, groupMembers, groupsHeartbeat, r.groups.String())
+	}
 	return b.String()
+}
+
+func (r *report) grouped(g groupsResult) {
+	fmt.Fprintf(&r.groups, "| %d | %.2f | %.2f | %d | %d | %.0f | %s | %s | %.2f | %.2f |\n", g.Nodes, g.Cores, g.IdleCores, g.RSS>>20, g.IdleRSS>>20,
+		g.Rate, millis(g.P50), millis(g.P99), g.List.Seconds(), g.Describe.Seconds())
 }
 
 // failedOver takes the durations in order.
