@@ -53,7 +53,7 @@ func TestReadAllocationGate(t *testing.T) {
 		name      string
 		tailBytes int64
 		most      float64
-	}{{"tail", 0, 8}, {"store", -1, 60}} {
+	}{{"tail", 0, 8}, {"store", -1, storeReadAllocs}} {
 		e := openMem(t, vfs.NewMem(), func(cfg *Config) { cfg.TailBytes = c.tailBytes })
 		g := startGroup(t, e, testBinding(1))
 		p := newProposals(g, 1<<10)
