@@ -274,16 +274,20 @@ func (g *consumerGroup) leaveAndCount() error {
 
 // unread says how many of the records before the ends no member has read.
 func unread(ends kadm.ListedOffsets, members []*stockMember) error {
-	missing := 0
+	missing, first := 0, ""
 	ends.Each(func(o kadm.ListedOffset) {
 		for at := range o.Offset {
-			if !hasRead(members, fmt.Sprintf("%d %d", o.Partition, at)) {
-				missing++
+			record := fmt.Sprintf("%d %d", o.Partition, at)
+			if hasRead(members, record) {
+				continue
+			}
+			if missing++; first == "" {
+				first = record
 			}
 		}
 	})
 	if missing > 0 {
-		return fmt.Errorf("%d records were read by nobody", missing)
+		return fmt.Errorf("%d records were read by nobody, the first is (partition, offset) %s", missing, first)
 	}
 	return nil
 }
