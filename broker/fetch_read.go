@@ -129,6 +129,7 @@ func (f *fetchReader) readRecords(log *engine.Log, part *fetchPart, limit ids.Of
 			return err
 		}
 	}
+	recs = plantedRecords(recs)
 	part.answer.Records, part.bytes = recs.Parts, recs.Bytes
 	f.total += recs.Bytes
 	f.left -= recs.Bytes

@@ -92,7 +92,7 @@ func (p *partition) proposeISR() {
 	proposal, ok := l.Propose(p.owner.cfg.Now())
 	img := rep.seen.img
 	rep.mu.Unlock()
-	if !ok {
+	if !ok || p.plantedISR(l, proposal) {
 		return
 	}
 	change := controller.ISRChange{

@@ -75,6 +75,9 @@ func (w *markerWriter) write(j markerJob) {
 }
 
 func (w *markerWriter) append(j markerJob) {
+	if plantedMarker(j) {
+		return
+	}
 	p, err := w.find(j.topic, j.partition)
 	if err == nil {
 		r := p.serving()

@@ -214,7 +214,7 @@ func (op *produceOp) append(slot int, raw []byte, deadline time.Time) error {
 	if op.verdicts != nil {
 		sub.guard = op.verdicts[slot].guard
 	}
-	dup, isDup, err := s.partition.seq.submit(ctx, s.reign, sub)
+	dup, isDup, err := plantedSubmit(ctx, s.partition.seq, s.reign, sub)
 	if isDup {
 		op.appended(slot, dup.BaseOffset, dup.LastOffset+1, dup.Timestamp)
 	}

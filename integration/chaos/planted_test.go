@@ -1,0 +1,108 @@
+//go:build cairn_planted
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cairn/integration/chaos/checker"
+	"cairn/integration/harness"
+)
+
+// plantedEnv is what the binary with planted faults knows, and no other: see broker/planted_faults.go.
+const plantedEnv = "CAIRN_PLANTED"
+
+// calm is a plan in which nothing is done to the cluster for a while.
+func calm() Plan {
+	return Plan{
+		Seed: 1, Flush: "os", Partitions: 2, MinISR: 1, Session: 4 * time.Second, Lag: time.Second,
+		Actions: []Action{{At: 4 * time.Second, Op: opHeal}},
+	}
+}
+
+// outOfISR has broker 3 fall behind, and be the only one left of those whom the controller takes for in sync when the leader tells it
+// nothing of that. If the controller was asked, the partition waits for the others.
+func outOfISR() Plan {
+	p := calm()
+	p.Session = 6 * time.Second
+	at := func(ms int, op Op, nodes ...int) Action {
+		return Action{At: time.Duration(ms) * time.Millisecond, Op: op, Nodes: nodes}
+	}
+	p.Actions = []Action{
+		at(1000, opFreeze, 3), at(4000, opKill, 1, 2), at(4100, opThaw, 3), at(17_000, opStart, 1, 2), {At: 18 * time.Second, Op: opHeal},
+	}
+	return p
+}
+
+func TestPlantedFaultsAreFound(t *testing.T) {
+	if os.Getenv("CAIRN_INTEGRATION") == "" {
+		t.Skip("starts processes; set CAIRN_INTEGRATION=1")
+	}
+	binary := plantedBinary(t)
+	for _, row := range []struct {
+		fault string
+		plan  Plan
+		want  []string // one of these is found
+	}{
+		{"", outOfISR(), nil},
+		{"drop", calm(), []string{checker.LostWrite}},
+		{"duplicate", calm(), []string{checker.Duplicate}},
+		{"isr", outOfISR(), []string{checker.LostWrite}},
+		{"marker", calm(), []string{checker.TornTransaction, checker.StuckPartition}},
+	} {
+		t.Run("planted "+row.fault, func(t *testing.T) {
+			t.Setenv(plantedEnv, row.fault)
+			o, err := round(t.Context(), binary, row.plan)
+			t.Logf("%s", o.report)
+			if err == nil != (row.want == nil) {
+				t.Errorf("the round's outcome: %v", err)
+			}
+			for i, f := range o.report.Findings {
+				if i < 5 {
+					t.Logf("%s", f)
+				}
+			}
+			if row.want != nil && !slices.ContainsFunc(o.report.Findings, func(f checker.Finding) bool { return slices.Contains(row.want, f.Kind) }) {
+				t.Errorf("none of %v was found", row.want)
+			}
+			if o.dir != "" && !t.Failed() {
+				if err := os.RemoveAll(o.dir); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// plantedBinary builds the product with its planted faults, and sees that the one without the tag has none.
+func plantedBinary(t *testing.T) string {
+	t.Helper()
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, tags := range []string{"", "cairn_planted"} {
+		path := filepath.Join(dir, "cairn"+tags)
+		build := exec.Command("go", "build", "-tags", tags, "-o", path, "./cmd/cairn")
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has := bytes.Contains(text, []byte(plantedEnv)); has != strings.Contains(tags, "planted") {
+			t.Errorf("the binary built with tags %q knows of planted faults: %t", tags, has)
+		}
+	}
+	return filepath.Join(dir, "cairncairn_planted")
+}
