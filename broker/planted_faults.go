@@ -35,19 +35,22 @@ func plantedRecords(r engine.Records) engine.Records {
 	if !planted(plantDrop) {
 		return r
 	}
-	parts := r.Parts
+	parts, left, keep := r.Parts, 0, true
 	r.Parts, r.Bytes = nil, 0
 	for _, part := range parts {
 		for len(part) > 0 {
-			h, err := batch.ParseHeader(part)
-			if err != nil || h.Size() > len(part) {
-				r.Parts, r.Bytes, part = append(r.Parts, part), r.Bytes+len(part), nil // half a batch: its rest is the next part
-				continue
+			if left == 0 { // a batch begins, which may go on in the next part
+				h, err := batch.ParseHeader(part)
+				if err != nil {
+					panic("BUG: no header where a batch begins: " + err.Error())
+				}
+				left, keep = h.Size(), h.BaseOffset%plantedEvery != plantedEvery-1
 			}
-			if h.BaseOffset%plantedEvery != plantedEvery-1 {
-				r.Parts, r.Bytes = append(r.Parts, part[:h.Size()]), r.Bytes+h.Size()
+			n := min(left, len(part))
+			if keep {
+				r.Parts, r.Bytes = append(r.Parts, part[:n]), r.Bytes+n
 			}
-			part = part[h.Size():]
+			part, left = part[n:], left-n
 		}
 	}
 	return r
