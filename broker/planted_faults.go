@@ -3,6 +3,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"slices"
@@ -35,23 +36,17 @@ func plantedRecords(r engine.Records) engine.Records {
 	if !planted(plantDrop) {
 		return r
 	}
-	parts, left, keep := r.Parts, 0, true
+	raw := bytes.Join(r.Parts, nil) // a part may end within a batch, or within its header
 	r.Parts, r.Bytes = nil, 0
-	for _, part := range parts {
-		for len(part) > 0 {
-			if left == 0 { // a batch begins, which may go on in the next part
-				h, err := batch.ParseHeader(part)
-				if err != nil {
-					panic("BUG: no header where a batch begins: " + err.Error())
-				}
-				left, keep = h.Size(), h.BaseOffset%plantedEvery != plantedEvery-1
-			}
-			n := min(left, len(part))
-			if keep {
-				r.Parts, r.Bytes = append(r.Parts, part[:n]), r.Bytes+n
-			}
-			part, left = part[n:], left-n
+	for len(raw) > 0 {
+		h, err := batch.ParseHeader(raw)
+		if err != nil {
+			panic("BUG: no header where a batch begins: " + err.Error())
 		}
+		if h.BaseOffset%plantedEvery != plantedEvery-1 {
+			r.Parts, r.Bytes = append(r.Parts, raw[:h.Size()]), r.Bytes+h.Size()
+		}
+		raw = raw[h.Size():]
 	}
 	return r
 }

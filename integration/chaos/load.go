@@ -34,6 +34,8 @@ type load struct {
 	nextTxn atomic.Uint64 // the last number of a transaction given out
 	wg      sync.WaitGroup
 	cancel  context.CancelFunc
+	hard    context.Context // of the clients: it ends what waits for a cluster that answers nothing
+	giveUp  context.CancelFunc
 	clients []*kgo.Client
 	directs []*workload.Direct
 	admin   *kgo.Client // for the directs' look at who leads
@@ -50,7 +52,8 @@ type load struct {
 // unclean election is to come: it may take a marker and with it the word on what was committed.
 func startLoad(p Plan, addrs []string, history *checker.Recorder) (*load, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{plan: p, history: history, addrs: addrs, cancel: cancel, leaders: map[int32]int32{}, fresh: map[int32]time.Duration{}, freshTxn: map[string]time.Duration{}, begun: time.Now()}
+	hard, giveUp := context.WithCancel(context.Background())
+	l := &load{plan: p, history: history, addrs: addrs, cancel: cancel, hard: hard, giveUp: giveUp, leaders: map[int32]int32{}, fresh: map[int32]time.Duration{}, freshTxn: map[string]time.Duration{}, begun: time.Now()}
 	var err error
 	if l.admin, err = kgo.NewClient(workload.ClientOptions(addrs)...); err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func startLoad(p Plan, addrs []string, history *checker.Recorder) (*load, error)
 	for i := range 2 {
 		cl, err := kgo.NewClient(append(workload.ClientOptions(addrs), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.ProducerLinger(time.Millisecond), kgo.MaxBufferedRecords(2000), kgo.ProducerBatchCompression(kgo.NoCompression()),
-			kgo.RequestTimeoutOverhead(2*time.Second), kgo.ProduceRequestTimeout(answerWithin))...)
+			kgo.RequestTimeoutOverhead(2*time.Second), kgo.ProduceRequestTimeout(answerWithin), kgo.WithContext(hard))...)
 		if err != nil {
 			return nil, err
 		}
@@ -89,11 +92,26 @@ func startLoad(p Plan, addrs []string, history *checker.Recorder) (*load, error)
 	return l, nil
 }
 
-// stop ends the writers; all that was handed over is answered, or nobody knows.
+// stop ends the writers; all that was handed over is answered, or nobody knows. When ctx ends before that, they are cut off.
 func (l *load) stop(ctx context.Context) error {
 	l.cancel()
-	l.wg.Wait()
+	defer l.giveUp()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.wg.Wait()
+	}()
 	var errs []error
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("writers wait for answers and do not end: %w", ctx.Err()))
+		l.giveUp()
+		for _, cl := range l.clients {
+			cl.CloseAllowingRebalance()
+		}
+		<-ended
+	}
 	for _, cl := range l.clients {
 		if err := cl.Flush(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("%d records of an idempotent writer are unanswered: %w", cl.BufferedProduceRecords(), err))

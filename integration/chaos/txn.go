@@ -74,7 +74,8 @@ func (w *txnWriter) connect() (err error) {
 	}
 	w.client, err = kgo.NewClient(append(workload.ClientOptions(w.load.addrs), kgo.TransactionalID(w.name), kgo.DefaultProduceTopic(topic),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()),
-		kgo.RequestTimeoutOverhead(2*time.Second), kgo.ProduceRequestTimeout(answerWithin), kgo.TransactionTimeout(20*time.Second))...)
+		kgo.RequestTimeoutOverhead(2*time.Second), kgo.ProduceRequestTimeout(answerWithin), kgo.TransactionTimeout(20*time.Second),
+		kgo.WithContext(w.load.hard))...)
 	return err
 }
 
