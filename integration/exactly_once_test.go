@@ -97,6 +97,12 @@ func (l *transformLoop) start(slot int) {
 	l.t.Cleanup(func() { _ = cmd.Process.Kill(); <-w.done })
 }
 
+// kill ends the process, if it has not given up by itself, as one does that was fenced.
+func (w *transformWorker) kill() {
+	_ = w.cmd.Process.Kill() // fails when the process has ended
+	<-w.done
+}
+
 func (w *transformWorker) gone() bool {
 	select {
 	case <-w.done:
@@ -125,12 +131,10 @@ func (l *transformLoop) step() {
 	case 0, 1:
 		l.killBroker()
 	case 2: // whoever comes after it with its id ends its transaction
-		must(l.t, w.cmd.Process.Kill())
-		<-w.done
+		w.kill()
 		l.t.Logf("killed %s", l.slots[slot])
 	case 3: // its transaction hangs until it times out
-		must(l.t, w.cmd.Process.Kill())
-		<-w.done
+		w.kill()
 		l.t.Logf("killed %s for good", l.slots[slot])
 		l.slots[slot] = ""
 	case 4:
