@@ -82,7 +82,7 @@ func (s *shard[M]) addTxn(b *Batch, most int, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return s.hand(&flight{}, func(done Outcome) error { return s.reign.Append(raw, done) })
+	return s.hand(&flight{}, now, func(done Outcome) error { return s.reign.Append(raw, done) })
 }
 
 // build begins a batch with the given records.
@@ -140,8 +140,12 @@ func (s *shard[M]) abortOpen() {
 	}
 }
 
-// send hands complete batches to the partition. False: not all of them are there, and nothing is to be added.
+// send hands complete batches to the partition. False: not all of them are there, and nothing is to be added. A partition that
+// had no room is not asked again in this turn, since each time it is waited for.
 func (s *shard[M]) send(now time.Time) bool {
+	if now.Before(s.retryAt) {
+		return false
+	}
 	for _, f := range s.flights {
 		if f.bytes == nil {
 			continue
@@ -174,12 +178,13 @@ func (s *shard[M]) flush(now time.Time) error {
 }
 
 // hand hands a new flight to the partition, behind all others.
-func (s *shard[M]) hand(f *flight, send func(Outcome) error) error {
+func (s *shard[M]) hand(f *flight, now time.Time, send func(Outcome) error) error {
 	err := s.handAgain(f, send)
 	switch {
 	case err == nil:
 		s.flights = append(s.flights, f)
 	case errors.Is(err, ErrBusy):
+		s.retryAt = now.Add(busyRetry)
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err

@@ -157,7 +157,7 @@ func (s *shard[M]) mark(op operation[M], check error, now time.Time) {
 	}
 	if err == nil {
 		f := &flight{}
-		err = s.hand(f, func(done Outcome) error { return s.reign.AppendMarker(*op.marker, done) })
+		err = s.hand(f, now, func(done Outcome) error { return s.reign.AppendMarker(*op.marker, done) })
 	}
 	if err != nil {
 		s.counters.AppendErrors++
