@@ -14,6 +14,7 @@ import (
 	"cairn/wire/batch"
 
 	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -232,6 +233,43 @@ func TestBusyPartitionDelaysAndThenRefuses(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		if value(t, h, "a") != "2" || value(t, h, "b") != "1" {
 			t.Fatal("a timed out operation is appended all the same, a refused one is not")
+		}
+	})
+}
+
+// busyReign has no room for anything, and counts how often that is found out: each time costs a wait.
+type busyReign struct {
+	*coordtest.Reign
+	asked atomic.Int32
+}
+
+func (g *busyReign) AppendMarker(coordinator.Marker, coordinator.Outcome) error {
+	g.asked.Add(1)
+	return coordinator.ErrBusy
+}
+
+func TestBusyPartitionIsAskedOnceATurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *host) {
+		r := &busyReign{Reign: h.Replica(0).Lead(1)}
+		h.Began(0, r)
+		synctest.Wait()
+		entered, goOn := make(chan struct{}), make(chan struct{})
+		h.Do("k", func(*store, time.Time, fxs) { close(entered); <-goOn }, func(err error) { t.Error(err) })
+		<-entered
+		const n = 100
+		done := make(chan error, n)
+		for range n {
+			h.WriteMarker(0, coordinator.Marker{ProducerID: 7}, func(err error) { done <- err })
+		}
+		close(goOn)
+		synctest.Wait()
+		if len(done) != n || r.asked.Load() != 1 {
+			t.Fatalf("%d of %d markers are answered, the partition was asked %d times", len(done), n, r.asked.Load())
+		}
+		for range n {
+			if err := <-done; !errors.Is(err, coordinator.ErrUnavailable) {
+				t.Fatalf("answer %v", err)
+			}
 		}
 	})
 }
@@ -496,6 +534,41 @@ func TestHeldMachineGivesUpInTime(t *testing.T) {
 		waits(t, kept)
 		time.Sleep(2 * time.Second)
 		answered(t, kept, coordinator.ErrNotCoordinator)
+	})
+}
+
+// TestHeldMachineIsQuiet: an expired lease has the shard try again soon; while it is held there is nothing to try.
+func TestHeldMachineIsQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const enough = 1000
+		var looks atomic.Int32 // at the clock: each turn is one
+		c, err := coordinator.New(coordinator.Config[*store]{
+			New: newStore, Partitions: func() int32 { return 1 }, Log: zaptest.NewLogger(t),
+			Now: func() time.Time {
+				if looks.Add(1) > enough {
+					time.Sleep(time.Second) // so that the test ends
+				}
+				return time.Now()
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		replica := new(coordtest.Replica)
+		r := replica.Lead(1)
+		replica.Advanced = func() { c.Advanced(0) }
+		c.Attach(0, replica)
+		c.Began(0, r)
+		synctest.Wait()
+		r.Set(coordtest.Knobs{CheckErr: coordinator.ErrNotCoordinator})
+		c.Advanced(0)
+		synctest.Wait()
+		c.Ended(0, r, true)
+		time.Sleep(9 * time.Second)
+		if n := looks.Load(); n > 100 {
+			t.Errorf("%d looks at the clock within nine seconds", n)
+		}
 	})
 }
 

@@ -258,6 +258,7 @@ func (s *shard[M]) ended(r Reign, hold bool, now time.Time) {
 		s.rebuild()
 	case hold:
 		s.phase, s.reign, s.heldUntil = held, nil, now.Add(holdMax)
+		s.retryAt = time.Time{} // what was to be tried again is the next reign's
 		s.refuse(ErrLoading)
 	default:
 		s.resign()
