@@ -219,11 +219,13 @@ func (m *replicaManager) askStarts(ctx context.Context, node ids.NodeID, partiti
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, prefixWithin)
+	within, cancel := context.WithTimeout(ctx, prefixWithin)
 	defer cancel()
-	answer, err := conn.RoundTrip(ctx, &private.ReplicasRequest{Body: private.ReplicaQuery{Partitions: partitions}})
+	answer, err := conn.RoundTrip(within, &private.ReplicasRequest{Body: private.ReplicaQuery{Partitions: partitions}})
 	if err != nil {
-		m.leaders.drop(node, conn)
+		if ctx.Err() == nil || conn.Err() != nil { // not if the client just gave little time: others use the connection
+			m.leaders.drop(node, conn)
+		}
 		return nil
 	}
 	starts := map[ids.PartitionID]ids.Offset{}
