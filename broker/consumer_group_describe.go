@@ -15,6 +15,9 @@ import (
 // one by one.
 func handleConsumerGroupDescribe(b *Broker, r *request) {
 	req := r.msg.(*kmsg.ConsumerGroupDescribeRequest)
+	if refuseTooMany(r, len(req.Groups)) {
+		return
+	}
 	refused := func(id string, code int16) kmsg.ConsumerGroupDescribeResponseGroup {
 		g := kmsg.NewConsumerGroupDescribeResponseGroup()
 		g.Group, g.ErrorCode = id, code

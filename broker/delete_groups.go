@@ -12,6 +12,9 @@ import (
 // handleDeleteGroups deletes groups without members, with their offsets.
 func handleDeleteGroups(b *Broker, r *request) {
 	req := r.msg.(*kmsg.DeleteGroupsRequest)
+	if refuseTooMany(r, len(req.Groups)) {
+		return
+	}
 	all := gather(len(req.Groups), func(list []kmsg.DeleteGroupsResponseGroup) {
 		resp := kmsg.NewPtrDeleteGroupsResponse()
 		resp.Groups = list

@@ -13,6 +13,9 @@ import (
 // handleDescribeGroups describes classic groups with their members.
 func handleDescribeGroups(b *Broker, r *request) {
 	req := r.msg.(*kmsg.DescribeGroupsRequest)
+	if refuseTooMany(r, len(req.Groups)) {
+		return
+	}
 	all := gather(len(req.Groups), func(list []kmsg.DescribeGroupsResponseGroup) {
 		resp := kmsg.NewPtrDescribeGroupsResponse()
 		resp.Groups = list
