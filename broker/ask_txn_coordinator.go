@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/zap"
 )
 
 // txnQuestion asks the coordinator of a transaction to add partitions to it, or whether they are part of it.
@@ -35,7 +36,7 @@ func (b *Broker) askTxnCoordinator(ctx context.Context, q txnQuestion) []error {
 	}
 	resp, err := b.coordinatorConns.request(ctx, img.Leader(p), q.request())
 	if err != nil {
-		b.noise.warn(b.log, "no answer from the coordinator of a transaction")
+		b.noise.warn(b.log, "no answer from the coordinator of a transaction", zap.Int32("broker", int32(img.Leader(p))), zap.Error(err))
 		return q.all(coordinator.ErrUnavailable)
 	}
 	return q.answer(resp.(*kmsg.AddPartitionsToTxnResponse))

@@ -89,7 +89,7 @@ func (g partitionReign) AppendMarker(m coordinator.Marker, done coordinator.Outc
 		producerID: m.ProducerID, producerEpoch: m.ProducerEpoch, commit: m.Commit,
 		coordinatorEpoch: m.CoordinatorEpoch, version: m.TransactionVersion,
 	}
-	return g.submit(own.submission(own.batch(time.Now()), appendOutcome(done), 0))
+	return g.submit(own.submission(own.batch(g.p.owner.cfg.Now()), appendOutcome(done), 0))
 }
 
 func (g partitionReign) submit(sub submission) error {

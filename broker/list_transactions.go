@@ -16,7 +16,7 @@ const (
 	// listTransactionsDuration and listTransactionsPattern are the first versions with these filters.
 	listTransactionsDuration = 1
 	listTransactionsPattern  = 2
-	// transactionIDMax bounds a pattern, which is as long as it needs to be to name one.
+	// transactionPatternMax bounds a pattern, which is as long as it needs to be to name one.
 	transactionPatternMax = 1 << 15
 )
 

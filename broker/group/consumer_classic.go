@@ -14,9 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// joinKnownID is the version of JoinGroup from which on a dynamic member must ask for its id first.
-const joinKnownID = 4
-
 // consumerJoin lets a member of the classic protocol join a consumer group, or join again to get on with a rebalance. The
 // coordinator divides for it, too; what it gets it learns by SyncGroup.
 func (m *Machine) consumerJoin(g *group, client Client, req *kmsg.JoinGroupRequest, now time.Time, fx *coordinator.Effects, reply Reply[*kmsg.JoinGroupResponse]) {
@@ -43,7 +40,7 @@ func (op *consumerOp) joinClassic(client Client, req *kmsg.JoinGroupRequest) (*k
 		return nil, refusal(kerr.InconsistentGroupProtocol, "group.consumer.migration.policy forbids members of the classic protocol")
 	case !op.supportsClassic(req):
 		return nil, refusal(kerr.InconsistentGroupProtocol, "the group's members have none of the protocols")
-	case req.MemberID == "" && req.InstanceID == nil && req.Version >= joinKnownID:
+	case req.MemberID == "" && req.InstanceID == nil && req.Version >= joinKnownMember:
 		return joinRefusal(kerr.MemberIDRequired.Code, id), nil
 	}
 	subscription, err := readSubscription(req.Protocols[0].Metadata) // all protocols carry the same
