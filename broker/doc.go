@@ -13,8 +13,8 @@
 //
 // Each connection has a reader goroutine, which also runs the handlers one after another, and a writer goroutine,
 // which encodes and sends answers in request order. A handler never waits for replication or for a timer: it parks the
-// request, and whoever completes it calls request.reply from any goroutine. Requests that the controller must decide
-// block their own connection only.
+// request, and whoever completes it calls request.reply from any goroutine. Requests that the controller must decide,
+// and the first of a transaction in a partition, block their own connection only.
 //
 // # Lifecycle
 //
