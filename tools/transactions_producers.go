@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -118,6 +119,15 @@ func (o AbortTransactionOptions) check() error {
 	named := o.ProducerID != nil && o.ProducerEpoch != nil && o.CoordinatorEpoch != nil
 	if o.StartOffset == nil && !named {
 		return errors.New("the transaction to abort must be identified by --start-offset, or by --producer-id, --producer-epoch and --coordinator-epoch")
+	}
+	for _, epoch := range []struct {
+		flag  string
+		value *int64
+		most  int64
+	}{{"--producer-epoch", o.ProducerEpoch, math.MaxInt16}, {"--coordinator-epoch", o.CoordinatorEpoch, math.MaxInt32}} {
+		if v := epoch.value; v != nil && (*v < 0 || *v > epoch.most) {
+			return fmt.Errorf("%s %d is no epoch: give one from 0 to %d", epoch.flag, *v, epoch.most)
+		}
 	}
 	return nil
 }

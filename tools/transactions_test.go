@@ -211,6 +211,11 @@ func TestAbortTransaction(t *testing.T) {
 	if err := AbortTransaction(testContext(t), conn, at, c.output(false)); !errors.As(err, &usage) {
 		t.Errorf("no transaction is named: %v", err)
 	}
+	tooHigh := byProducer
+	tooHigh.ProducerEpoch = ptr[int64](1<<16 + 1) // would be 1 in the request
+	if err := AbortTransaction(testContext(t), conn, tooHigh, c.output(false)); !errors.As(err, &usage) || !strings.Contains(err.Error(), "--producer-epoch 65537") {
+		t.Errorf("an epoch beyond all: %v", err)
+	}
 }
 
 func TestForceTerminateWaitsForTheAbort(t *testing.T) {
