@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cairn/broker/controller"
+	"cairn/broker/txn"
 	"cairn/engine"
 	"cairn/engine/producer"
 	"cairn/internal/ids"
@@ -209,7 +210,7 @@ func (op *produceOp) append(slot int, raw []byte, deadline time.Time) error {
 	defer ctx.stop()
 	sub := submission{data: res.Batch, kind: engine.KindData, waiter: op, slot: slot, batch: producerBatch(&res.Header), own: op.unverified}
 	if sub.batch.Transactional && op.req.Version >= produceAddsPartitions {
-		sub.batch.TransactionVersion = 2
+		sub.batch.TransactionVersion = txn.Version2
 	}
 	if op.verdicts != nil {
 		sub.guard = op.verdicts[slot].guard
