@@ -6,7 +6,7 @@
 //
 // The walk checks that no exposed record is lost without an unclean election, that (leader epoch, offset) names one record,
 // that epochs only grow, and, once everything has healed, that all replicas are in sync again and every acknowledged record
-// is either readable or in a reported loss, and not in both. With a rule of docs/design.md switched off it must find a
+// is either readable or in a reported loss, and not in both. With a rule of docs/generations.md switched off it must find a
 // violation.
 //
 //	go test ./broker/walk -walk.steps=1000000 -walk.seed=7

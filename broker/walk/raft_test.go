@@ -120,7 +120,7 @@ func (w *world) replicate(b, to *broker) {
 		upTo = min(upTo, k+w.rnd.IntN(4))
 	}
 	w.give(l, f, k, upTo)
-	// No follower is told of a commit that its leader has not saved (docs/design.md, rule 10).
+	// No follower is told of a commit that its leader has not saved (docs/generations.md, rule 10).
 	f.commit = max(f.commit, f.first+min(l.commit-l.first, upTo, b.saved-l.first))
 	if l.reign != nil && !w.deaf && w.rnd.IntN(4) == 0 { // the high watermark travels now and then
 		to.heard = max(to.heard, min(l.reign.HighWatermark(), to.end(f.first+upTo)))

@@ -3,7 +3,7 @@ package rules
 // Off is a set of rules that are switched off.
 type Off uint32
 
-// The rules, by what goes on without them; the number is the rule's in the design.
+// The rules, by what goes on without them; the number is the rule's in docs/generations.md.
 const (
 	AckWithoutISR         Off = 1 << iota // 1: the high watermark does not wait for the ISR
 	HWBeforeSave                          // 1: nor for the leader's own save
