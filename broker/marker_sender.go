@@ -297,6 +297,7 @@ func markersRequest(items []markerItem) *kmsg.WriteTxnMarkersRequest {
 // transaction, or it is tried again.
 func (s *markerSender) settle(items []markerItem, codes []int16) {
 	var written []markerItem
+	var refusals []func() // to be logged without the lock
 	s.mu.Lock()
 	for i, it := range items {
 		switch code := codes[i]; code {
@@ -304,15 +305,18 @@ func (s *markerSender) settle(items []markerItem, codes []int16) {
 			written = append(written, it)
 		case kerr.InvalidProducerEpoch.Code, kerr.TransactionCoordinatorFenced.Code:
 			s.forgetLocked(it.task)
-			s.logRefusal("a marker is refused: there is a newer producer or coordinator", it, code)
+			refusals = append(refusals, func() { s.logRefusal("a marker is refused: there is a newer producer or coordinator", it, code) })
 		default:
 			s.waitLocked(it)
 			if !retriedQuietly(code) {
-				s.logRefusal("a marker is refused, and tried again", it, code)
+				refusals = append(refusals, func() { s.logRefusal("a marker is refused, and tried again", it, code) })
 			}
 		}
 	}
 	s.mu.Unlock()
+	for _, log := range refusals {
+		log()
+	}
 	s.report(written)
 }
 
