@@ -71,7 +71,7 @@ func (b *Broker) verifyTransaction(ctx context.Context, v txnVerification) []err
 	return b.askTxnCoordinator(ctx, q)
 }
 
-// stopTransactions ends what startTransactions started. The coordinators are stopped before, the partitions after.
+// stopTransactions ends what startTransactions started. Partitions and coordinators are stopped before.
 func (b *Broker) stopTransactions() {
 	if b.markerSender == nil {
 		return
