@@ -186,11 +186,23 @@ func PreviewElection(f Facts, img *Image, p *Partition) []Preview {
 		if loss := f.feared(p, n); loss != nil {
 			for _, end := range loss.Ends {
 				if end.End > v.End {
-					v.Lost = append(v.Lost, LostRange{end.LeaderEpoch, v.End, end.End})
+					v.lose(end.LeaderEpoch, end.End)
 				}
 			}
 		}
 		out[i] = v
 	}
 	return out
+}
+
+// lose adds what another replica has beyond the end of this one. Two that end in the same leader epoch have the same records up to where the
+// shorter one ends, so they count once.
+func (v *Preview) lose(epoch ids.LeaderEpoch, end ids.Offset) {
+	for i, r := range v.Lost {
+		if r.LeaderEpoch == epoch {
+			v.Lost[i].To = max(r.To, end)
+			return
+		}
+	}
+	v.Lost = append(v.Lost, LostRange{epoch, v.End, end})
 }

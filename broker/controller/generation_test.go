@@ -108,6 +108,14 @@ func offline(t *testing.T) (*machine, Facts) {
 	}
 }
 
+func TestPreviewCountsOnceWhatTwoReplicasHold(t *testing.T) {
+	m, f := offline(t)
+	f.Ends.Note(2, []PartitionEnd{{m.p().ID, LogEnd{LeaderEpoch: 0, End: 90, AppendMs: 5, AsOfMs: 1000}}})
+	if got := PreviewElection(f, m.img, m.p())[2].Lost; !reflect.DeepEqual(got, []LostRange{{0, 40, 100}}) {
+		t.Errorf("promoting 3 would lose %+v", got)
+	}
+}
+
 func TestUncleanElectionTellsWhatIsLost(t *testing.T) {
 	m, f := offline(t)
 	m.want("offline", isrState{ids.NoNode, nil, n(1), n(1)})
