@@ -38,7 +38,7 @@ func (o ElectOptions) kind() (number int8, name string, err error) {
 	case "unclean":
 		return electUnclean, "UNCLEAN", nil
 	default:
-		return 0, "", fmt.Errorf("--election-type %q: want preferred or unclean", o.Type)
+		return 0, "", UsageError{fmt.Errorf("--election-type %q: want preferred or unclean", o.Type)}
 	}
 }
 

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -50,11 +51,12 @@ func electDryRun(ctx context.Context, conn Connection, o ElectOptions, out Outpu
 	if err != nil {
 		return err
 	}
+	missing := missingPartitions(previews)
 	if out.JSON {
 		if previews == nil {
 			previews = []ElectionPreview{}
 		}
-		return out.writeJSON(previews)
+		return errors.Join(out.writeJSON(previews), missing)
 	}
 	_, name, err := o.kind()
 	if err != nil {
@@ -68,7 +70,21 @@ func electDryRun(ctx context.Context, conn Connection, o ElectOptions, out Outpu
 		appendPreview(&b, p, name)
 	}
 	_, err = out.Out.Write([]byte(b.String()))
-	return err
+	return errors.Join(err, missing)
+}
+
+// missingPartitions is the error for partitions that do not exist: nothing can be foretold about them, and no election could be held.
+func missingPartitions(previews []ElectionPreview) error {
+	n := 0
+	for _, p := range previews {
+		if p.Replicas == nil {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d partition(s) do not exist; `cairn topics describe` shows those that do", n)
 }
 
 // appendPreview prints one partition: as it is, its replicas, and what the election would do.
@@ -145,6 +161,20 @@ func lostText(ranges []LostRange) string {
 	return strings.Join(parts, ", ")
 }
 
+// silent names the replicas that could not be asked: what they took since they were last heard is lost, too.
+func silent(p ElectionPreview) string {
+	var list []int32
+	for _, r := range p.Replicas {
+		if !r.Live && r.Broker != p.Elects {
+			list = append(list, r.Broker)
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return fmt.Sprintf(", besides what was taken since they were last heard by brokers that do not answer: %s", joinIDs(list, ""))
+}
+
 func verdict(p ElectionPreview) string {
 	switch {
 	case p.Elects < 0:
@@ -156,7 +186,7 @@ func verdict(p ElectionPreview) string {
 		}
 		return text
 	}
-	text := fmt.Sprintf("would make broker %d the leader and lose %s", p.Elects, lostText(p.Loses))
+	text := fmt.Sprintf("would make broker %d the leader and lose %s", p.Elects, lostText(p.Loses)) + silent(p)
 	if p.Outcome.Code != 0 {
 		text += "; not before the lease of the old leader is over: " + p.Outcome.Message
 	}

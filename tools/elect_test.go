@@ -181,14 +181,15 @@ func TestElectDryRunShowsWhatWouldBeLost(t *testing.T) {
 	})
 	ctx, c := testContext(t), &capture{}
 	o := ElectOptions{Type: "unclean", DryRun: true, PartitionSelection: PartitionSelection{Topic: "t", Partition: 0}}
-	if err := Elect(ctx, conn, o, c.output(false)); err != nil {
+	const absent = "1 partition(s) do not exist"
+	if err := Elect(ctx, conn, o, c.output(false)); err == nil || !strings.Contains(err.Error(), absent) {
 		t.Fatal(err)
 	}
 	if asked.Type != 1 || len(asked.Topics) != 1 || asked.Topics[0].Partitions[0] != 0 {
 		t.Errorf("asked for %+v", asked)
 	}
 	golden(t, "elect_dry_run.golden", c.out.String())
-	if err := Elect(ctx, conn, o, c.output(true)); err != nil {
+	if err := Elect(ctx, conn, o, c.output(true)); err == nil || !strings.Contains(err.Error(), absent) {
 		t.Fatal(err)
 	}
 	golden(t, "elect_dry_run_json.golden", c.out.String())
