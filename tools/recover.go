@@ -98,8 +98,12 @@ func topicExists(ctx context.Context, cl *kgo.Client, name string) error {
 		return err
 	}
 	for _, t := range resp.Topics {
-		if err := brokerError(t.ErrorCode, nil); err != nil {
-			return fmt.Errorf("topic '%s': %w; `cairn topics create --topic %s` makes it", name, err, name)
+		err := brokerError(t.ErrorCode, nil)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return fmt.Errorf("topic '%s' does not exist; `cairn topics create --topic %s` makes it", name, name)
+		}
+		if err != nil {
+			return fmt.Errorf("topic '%s': %w", name, err)
 		}
 	}
 	return nil
@@ -161,7 +165,7 @@ func (o RecoverOptions) recoverLive(ctx context.Context, conn Connection, cl *kg
 			err = p.note(ctx, ask)
 			before = append(before, p.made()...) // another broker may have the same
 		}
-		if err == nil && o.Remove && p.done.Ranges != nil && p.done.Damaged == 0 {
+		if err == nil && o.Remove && (p.done.Ranges != nil || p.done.Skipped > 0) && p.done.Damaged == 0 {
 			err = p.remove(ctx, conn, addresses[id])
 		}
 		if err := errors.Join(err, p.finish(ctx, out)); err != nil {
@@ -307,8 +311,9 @@ func (p *reproducer) finish(ctx context.Context, out Output) error {
 	if p.done.Damaged > 0 {
 		failed = errors.Join(failed, fmt.Errorf("%w: %d in quarantine; `cairn dump --quarantine` shows them", ErrDamaged, p.done.Damaged))
 	}
-	if p.done.Ranges == nil && p.again != nil {
-		failed = errors.Join(failed, fmt.Errorf("%w to %s at %s; --again repeats it", ErrRecovered, p.again.RecoveredTo, timeText(p.again.RecoveredMs)))
+	if p.done.Ranges == nil && p.again != nil && !p.done.Removed {
+		failed = errors.Join(failed, fmt.Errorf("%w to %s at %s; --again repeats it, --remove removes it from quarantine",
+			ErrRecovered, p.again.RecoveredTo, timeText(p.again.RecoveredMs)))
 	}
 	if out.JSON {
 		if p.done.Ranges == nil {

@@ -118,7 +118,7 @@ func TestRecoverProducesWithTheOrigin(t *testing.T) {
 
 func TestRecoverTwiceProducesOnce(t *testing.T) {
 	cluster, conn := fakeCluster(t, kfake.SeedTopics(1, "saved"))
-	broker, _ := quarantineBroker(t, quarantined(t)[:1])
+	broker, removed := quarantineBroker(t, quarantined(t)[:1])
 	pointTo(cluster, broker.Bootstrap)
 	ctx := testContext(t)
 	o := RecoverOptions{Topic: "t", Broker: 7, To: "saved"}
@@ -140,6 +140,18 @@ func TestRecoverTwiceProducesOnce(t *testing.T) {
 		if (err != nil) != (tt.failed != "") || err != nil && !strings.Contains(err.Error(), tt.failed) {
 			t.Errorf("run %d: %v", i, err)
 		}
+	}
+	if removed.Topic != "" {
+		t.Errorf("removed %+v unasked", removed)
+	}
+	c := &capture{}
+	o.Again, o.Remove = false, true
+	err := Recover(ctx, conn, o, c.output(false))
+	if got := c.out.String(); err != nil || !strings.HasPrefix(got, "Passed over 2 records of t-0") || !strings.HasSuffix(got, "Removed them from quarantine at broker 7.\n") {
+		t.Errorf("removal of what was recovered before: %v, printed %q", err, got)
+	}
+	if removed.UpTo != (private.Quarantine{LeaderEpoch: 3, Offset: 100}) || removed.Topic != "t" {
+		t.Errorf("removed %+v", removed)
 	}
 }
 

@@ -29,7 +29,7 @@ func lossesCommand() *cli.Command {
 const recoverHelp = `Reads what brokers keep in quarantine of a partition, the records that they had to give up when they followed another leader, and
 produces them to a topic. Key, value, headers and timestamp stay as they were; the headers cairn.origin.topic, cairn.origin.partition,
 cairn.origin.leader.epoch and cairn.origin.offset are added. Nothing is removed from quarantine without --remove. The list of losses shows
-what was recovered; a second run passes over that, unless with --again.
+what was recovered; a second run passes over that, unless with --again, and with --remove removes it.
 
 Examples:
 
@@ -48,7 +48,7 @@ func recoverCommand() *cli.Command {
 			&cli.IntFlag{Name: "broker", Usage: "the quarantine of broker `N` alone; without it that of each live broker", Value: -1},
 			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` of a stopped broker instead"},
 			&cli.StringFlag{Name: "to", Usage: "`NAME` of the topic that gets the records"},
-			&cli.BoolFlag{Name: "remove", Usage: "remove from quarantine what was recovered"},
+			&cli.BoolFlag{Name: "remove", Usage: "remove from quarantine what was recovered, now or before"},
 			&cli.BoolFlag{Name: "again", Usage: "produce also what was recovered before"},
 		),
 		Action: func(c *cli.Context) error {
