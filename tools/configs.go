@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -57,6 +58,18 @@ func (e ConfigEntity) words() string {
 		return "config for topic " + e.Name
 	default:
 		return "config for broker " + e.Name
+	}
+}
+
+// refused adds to a broker's error what to look at.
+func (e ConfigEntity) refused(err error) error {
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return fmt.Errorf("%s: %w", e.words(), TopicSelection{Topic: e.Name}.missing())
+	case errors.Is(err, kerr.InvalidConfig) && e.Type == topicEntities:
+		return fmt.Errorf("%s: %w; `cairn configs describe --topic %s --all` lists the names with their values", e.words(), err, e.Name)
+	default:
+		return fmt.Errorf("%s: %w", e.words(), err)
 	}
 }
 
@@ -184,7 +197,7 @@ func (e ConfigEntity) describe(ctx context.Context, cl *kgo.Client, all bool) ([
 	configs := []describedConfig{}
 	for _, r := range resp.Resources {
 		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.words(), err)
+			return nil, e.refused(err)
 		}
 		for _, c := range r.Configs {
 			if !all && c.Source != e.ownSource() {

@@ -156,7 +156,7 @@ func alterConfigs(ctx context.Context, cl *kgo.Client, e ConfigEntity, set map[s
 	}
 	for _, r := range resp.Resources {
 		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
-			return fmt.Errorf("%s: %w", e.words(), err)
+			return e.refused(err)
 		}
 	}
 	return nil

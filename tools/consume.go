@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -169,7 +170,7 @@ func (c *consumption) run(ctx context.Context) error {
 		}
 		if fetches == nil {
 			c.out.note("no record for %v: stopping", c.opts.Timeout)
-			return nil
+			return c.tellLeaderless(ctx)
 		}
 		records := fetches.Records()
 		if left := c.opts.MaxMessages - c.count; c.opts.MaxMessages >= 0 && int64(len(records)) > left {
@@ -182,6 +183,34 @@ func (c *consumption) run(ctx context.Context) error {
 		if c.opts.Group != "" {
 			c.cl.MarkCommitRecords(records...)
 		}
+	}
+	return nil
+}
+
+// tellLeaderless warns of partitions that nobody can be asked about: that nothing came from them does not mean that nothing is there.
+func (c *consumption) tellLeaderless(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	rt := kmsg.NewMetadataRequestTopic()
+	rt.Topic = kmsg.StringPtr(c.opts.Topic)
+	req.Topics = append(req.Topics, rt)
+	resp, err := req.RequestWith(ctx, c.cl)
+	if err != nil {
+		return err
+	}
+	var leaderless []topicPartition
+	for _, t := range resp.Topics {
+		for _, p := range t.Partitions {
+			if p.Leader < 0 && (c.opts.Partition < 0 || c.opts.Partition == p.Partition) {
+				leaderless = append(leaderless, topicPartition{c.opts.Topic, p.Partition})
+			}
+		}
+	}
+	if len(leaderless) > 0 {
+		slices.SortFunc(leaderless, compareTopicPartitions)
+		c.out.warn("without leader, and so not read: %s; `cairn status` tells of the brokers",
+			joinPartitions(leaderless[:min(len(leaderless), statusListMax)], " ")+more(len(leaderless)))
 	}
 	return nil
 }

@@ -123,7 +123,8 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 		readErr = errors.Join(readErr, fmt.Errorf("%d of %d records were not acknowledged; the first: %s", sum.Failed, sum.Sent, sum.Error))
 	}
 	if flushErr != nil {
-		readErr = errors.Join(readErr, fmt.Errorf("%d records are unanswered and may or may not be written: %w", cl.BufferedProduceRecords(), flushErr))
+		readErr = errors.Join(readErr, fmt.Errorf("%d records are unanswered and may or may not be written: %v; "+
+			"`cairn topics describe --topic %s` tells whether its partitions have leaders", cl.BufferedProduceRecords(), flushErr, o.Topic))
 	}
 	return readErr
 }

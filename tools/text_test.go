@@ -10,8 +10,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+func TestRefusedConfigsSayWhereToLook(t *testing.T) {
+	orders, message := ConfigEntity{Type: topicEntities, Name: "orders"}, "Unknown topic config name: x"
+	for want, err := range map[string]error{
+		"config for topic orders: topic 'orders' does not exist; `cairn topics list` shows what does": brokerError(kerr.UnknownTopicOrPartition.Code, nil),
+		"INVALID_CONFIG: Unknown topic config name: x; `cairn configs describe --topic orders --all`": brokerError(kerr.InvalidConfig.Code, &message),
+		"config for topic orders: POLICY_VIOLATION":                                                   brokerError(kerr.PolicyViolation.Code, nil),
+	} {
+		if got := orders.refused(err).Error(); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
 
 func TestLineReader(t *testing.T) {
 	for _, tc := range []struct {

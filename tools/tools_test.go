@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -332,6 +333,42 @@ func TestConsumeStopsWhenNothingComes(t *testing.T) {
 	o.Topic, o.Timeout = "idle", 50*time.Millisecond
 	if err := Consume(testContext(t), conn, o, c.output(false)); err != nil || !strings.HasSuffix(c.err.String(), "Processed a total of 0 messages\n") {
 		t.Errorf("%v, printed %q", err, c.err.String())
+	}
+}
+
+func TestConsumeTellsOfPartitionsWithoutLeader(t *testing.T) {
+	cluster, conn := fakeCluster(t, kfake.SeedTopics(1, "offline"))
+	cluster.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		req := r.(*kmsg.MetadataRequest)
+		if len(req.Topics) == 0 {
+			return nil, nil, false
+		}
+		host, port, _ := net.SplitHostPort(cluster.ListenAddrs()[0])
+		n, _ := strconv.Atoi(port)
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		b := kmsg.NewMetadataResponseBroker()
+		b.Host, b.Port = host, int32(n)
+		topic := kmsg.NewMetadataResponseTopic()
+		topic.Topic, topic.TopicID = kmsg.StringPtr("offline"), [16]byte{1}
+		for i := range int32(2) {
+			p := kmsg.NewMetadataResponseTopicPartition()
+			p.Partition, p.Leader, p.ErrorCode = i, -1, kerr.LeaderNotAvailable.Code
+			topic.Partitions = append(topic.Partitions, p)
+		}
+		resp.Brokers, resp.Topics = append(resp.Brokers, b), append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	c, o := &capture{}, DefaultConsumeOptions()
+	o.Topic, o.Timeout = "offline", 50*time.Millisecond
+	err := Consume(testContext(t), conn, o, c.output(false))
+	if got := c.err.String(); err != nil || !strings.Contains(got, "without leader, and so not read: offline-0 offline-1;") {
+		t.Errorf("%v, printed %q", err, got)
+	}
+	o.Partition = 1
+	err = Consume(testContext(t), conn, o, c.output(false))
+	if got := c.err.String(); err != nil || !strings.Contains(got, "and so not read: offline-1;") {
+		t.Errorf("partition 1: %v, printed %q", err, got)
 	}
 }
 

@@ -39,6 +39,9 @@ func DescribeProducers(ctx context.Context, conn Connection, o DescribeProducers
 	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		at := topicPartition{o.Topic, o.Partition}
 		found, err := describeProducers(ctx, cl, o.Broker, at)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) && o.Broker < 0 {
+			return fmt.Errorf("partition %s does not exist; `cairn topics describe` shows those that do", at)
+		}
 		if err != nil {
 			return err
 		}

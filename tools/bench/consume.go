@@ -199,6 +199,9 @@ func (c *consumption) run(ctx context.Context) error {
 		}
 		if now.Sub(lastRecord) > c.opts.Timeout {
 			c.out.Warn("Exiting before consuming the expected number of records: timeout (%d ms) exceeded. `--timeout` allows for a longer wait.", c.opts.Timeout.Milliseconds())
+			if c.records == 0 {
+				c.out.Warn("No record came at all; `cairn get-offsets --topic %s` tells whether there are any.", c.opts.Topic)
+			}
 			break
 		}
 	}
