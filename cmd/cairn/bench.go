@@ -29,6 +29,7 @@ Examples:
 func benchCommand() *cli.Command {
 	return &cli.Command{
 		Name: "bench", Usage: "generate load and measure",
+		Description: "Examples:\n\n   cairn bench produce --topic load --num-records 1000000 --record-size 1024\n   cairn bench consume --topic load --num-records 1000000",
 		Subcommands: []*cli.Command{benchProduceCommand(), benchConsumeCommand(), benchEndToEndCommand()},
 	}
 }

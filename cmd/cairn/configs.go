@@ -15,6 +15,7 @@ func configsCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "configs",
 		Usage:       "describe and alter the configs of topics and brokers",
+		Description: "Examples:\n\n   cairn configs describe --topic orders\n   cairn configs alter --topic orders --add-config retention.ms=3600000",
 		Subcommands: []*cli.Command{configsDescribeCommand(), configsAlterCommand()},
 	}
 }

@@ -17,7 +17,7 @@ func dumpCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` (log.dirs)"},
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic; without it the partitions in the directory are listed"},
-			&cli.IntFlag{Name: "partition", Usage: "partition `N`"},
+			&cli.IntFlag{Name: "partition", Usage: "partition `N` (default: 0)"},
 			&cli.Int64Flag{Name: "from", Usage: "start with the batch that holds `OFFSET`"},
 			&cli.BoolFlag{Name: "print-data-log", Usage: "print the records of each batch"},
 			&cli.BoolFlag{Name: "offsets-decoder", Usage: "print the records as what those of __consumer_offsets mean (commits and classic groups)"},

@@ -23,8 +23,9 @@ Examples:
 
 func labCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "lab",
-		Usage: "replay experiments on a cluster of its own",
+		Name:        "lab",
+		Usage:       "replay experiments on a cluster of its own",
+		Description: "Examples:\n\n   cairn lab list\n   cairn lab run all-survives --fast",
 		Subcommands: []*cli.Command{
 			{
 				Name:        "list",

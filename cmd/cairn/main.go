@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -29,7 +30,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(stderr, "cairn: "+err.Error()) // nowhere else to say it
+	text := strings.ReplaceAll(err.Error(), ".; ", "; ") // a broker's sentence, and what we say behind it
+	_, _ = fmt.Fprintln(stderr, "cairn: "+text)          // nowhere else to say it
 	var usage tools.UsageError
 	if errors.As(err, &usage) {
 		return exitUsage

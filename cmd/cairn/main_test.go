@@ -41,7 +41,7 @@ func checkLines(t *testing.T, tests []lineTest) {
 func TestReplicationCommandsAreChecked(t *testing.T) {
 	checkLines(t, []lineTest{
 		{"elect --topic t --partition 0", 2, "--election-type is missing"},
-		{"elect --election-type odd --topic t --partition 0", 1, "want preferred or unclean"},
+		{"elect --election-type odd --topic t --partition 0", 2, "want preferred or unclean"},
 		{"elect --election-type unclean", 1, "say which partitions in one way"},
 		{"elect --election-type unclean --topic t", 1, "--topic needs --partition"},
 		{"elect --election-type unclean --topic t --partition 0 --all-topic-partitions --dry-run", 1, "say which partitions in one way"},
@@ -70,12 +70,16 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"-v", 2, "no flag -v;"},
 		{"--version", 2, "did you mean `cairn version`?"},
 		{"topics nonsense", 2, `no command "nonsense"`},
+		{"topics lsit", 2, `did you mean "list"?`},
 		{"topics lst", 2, `did you mean "list"?`},
 		{"topics --create --topic t", 2, "did you mean `cairn topics create`?"},
 		{"topics list extra", 2, `unexpected argument "extra"`},
 		{"topics list --nonsense", 2, "no flag --nonsense; `cairn topics list --help`"},
 		{"topics create --topc t", 2, "did you mean --topic?"},
-		{"produce --timeout x", 2, `invalid value "x"`},
+		{"produce --timeout x", 2, `invalid value "x" for flag --timeout`},
+		{"acls --bootstrap-server localhost:9092 --list", 1, "there are no ACLs yet"},
+		{"acls --help", 0, "cairn acls --list"},
+		{"help acls", 0, "cairn acls --list"},
 		{"topics create", 2, "--topic is missing"},
 		{"topics create --topic t --partitions 0", 2, "--partitions 0"},
 		{"topics create --topic t --replication-factor -2", 2, "--replication-factor -2"},
@@ -114,10 +118,7 @@ func TestEachCommandHasAnExample(t *testing.T) {
 	check = func(path string, cmds []*cli.Command) {
 		for _, c := range cmds {
 			line := path + " " + c.Name
-			if len(c.Subcommands) > 0 {
-				check(line, c.Subcommands)
-				continue
-			}
+			check(line, c.Subcommands)
 			_, help, _ := runLine(t, strings.TrimPrefix(line, "cairn ")+" --help")
 			if !strings.Contains(help, "Example") || !strings.Contains(help, line) {
 				t.Errorf("help of %s has no example:\n%s", line, help)
@@ -129,7 +130,23 @@ func TestEachCommandHasAnExample(t *testing.T) {
 			}
 		}
 	}
-	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands[:12])
+	check("cairn", newApp(&bytes.Buffer{}, &bytes.Buffer{}).Commands)
+}
+
+func TestHelpTellsDefaultsThatMeanSomething(t *testing.T) {
+	for line, tc := range map[string]struct {
+		want string
+		not  string
+	}{
+		"dev --help":                             {"(default: 9092 if free)", "(default: -1)"},
+		"consume --help":                         {"0: wait (default: 0)", "partition N alone (default"},
+		"bench produce --help":                   {"over all producers\n", "over all producers (default"},
+		"transactions describe-producers --help": {"NUMBER of the partition\n", "NUMBER of the partition (default"},
+	} {
+		if _, help, _ := runLine(t, line); !strings.Contains(help, tc.want) || strings.Contains(help, tc.not) {
+			t.Errorf("cairn %s: want %q and not %q:\n%s", line, tc.want, tc.not, help)
+		}
+	}
 }
 
 func TestCompletionOffersCommandsAndFlags(t *testing.T) {

@@ -14,6 +14,13 @@ func reassignCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "reassign",
 		Usage: "move partitions to other brokers",
+		Description: `First an assignment is made and saved to a file, by hand or from what generate proposes; then it is executed, and verified until all is moved.
+
+Examples:
+
+   cairn reassign generate --topics-to-move-json-file topics.json --broker-list 3,4,5
+   cairn reassign execute --reassignment-json-file move.json --throttle 50000000
+   cairn reassign verify --reassignment-json-file move.json`,
 		Subcommands: []*cli.Command{
 			reassignGenerateCommand(),
 			reassignFileCommand("execute", "start to move partitions to the replicas of a file", tools.ExecuteReassignment,

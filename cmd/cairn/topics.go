@@ -10,8 +10,9 @@ import (
 
 func topicsCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "topics",
-		Usage: "create, list, describe, alter and delete topics",
+		Name:        "topics",
+		Usage:       "create, list, describe, alter and delete topics",
+		Description: "Examples:\n\n   cairn topics create --topic orders --partitions 6 --replication-factor 3\n   cairn topics describe --topic orders",
 		Subcommands: []*cli.Command{
 			topicsCreateCommand(), topicsListCommand(), topicsDescribeCommand(), topicsAlterCommand(), topicsDeleteCommand(),
 		},

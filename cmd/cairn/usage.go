@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -30,8 +31,14 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if flag, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok && c.Command != nil {
 		return unknownFlag(c.Command, name, flag)
 	}
+	if text := err.Error(); strings.Contains(text, singleDash) {
+		err = errors.New(strings.Replace(text, singleDash, singleDash+"-", 1))
+	}
 	return usagef("%w; `%s --help` shows what is taken", err, name)
 }
+
+// singleDash is how the flag library begins the name of a flag in its errors, whatever was typed.
+const singleDash = " flag -"
 
 // unknownFlag says what may have been meant. With Kafka's tools, what is a subcommand here is a flag.
 func unknownFlag(cmd *cli.Command, name, flag string) error {
@@ -79,6 +86,18 @@ func commandNames(cmds []*cli.Command) iter.Seq[string] {
 	}
 }
 
+// tellsDefault is whether a default belongs into the help. 0 and -1 stand for a flag that was not given, unless the usage gives them a meaning.
+func tellsDefault(text, usage string) bool {
+	switch text {
+	case "":
+		return false
+	case "0", "-1":
+		return strings.Contains(usage, text+":") && !strings.Contains(usage, "(default: ")
+	default:
+		return true
+	}
+}
+
 // flagLine is the line of a flag in the help: the name with its value, a tab, and the meaning. The library's own line repeats the value for
 // each other name and the whole for flags that may be repeated, which leaves no room for the meaning.
 func flagLine(f cli.Flag) string {
@@ -94,7 +113,7 @@ func flagLine(f cli.Flag) string {
 				value, usage = " "+placeholder, strings.ReplaceAll(usage, "`"+placeholder+"`", placeholder)
 			}
 		}
-		if text := d.GetDefaultText(); text != "" {
+		if text := d.GetDefaultText(); tellsDefault(text, usage) {
 			usage += " (default: " + text + ")"
 		}
 	}

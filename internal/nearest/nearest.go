@@ -13,7 +13,7 @@ func Name(name string, known iter.Seq[string]) string {
 	return best
 }
 
-// editDistance is the Levenshtein distance of a and b, or limit when it is at least that.
+// editDistance is the number of bytes to insert, remove, replace or swap with their neighbour that makes b of a, or limit when it is at least that.
 func editDistance(a, b string, limit int) int {
 	if d := len(a) - len(b); d >= limit || -d >= limit {
 		return limit
@@ -22,16 +22,21 @@ func editDistance(a, b string, limit int) int {
 	for j := range row {
 		row[j] = j
 	}
+	before := make([]int, len(b)+1) // the row above the one above
+	next := make([]int, len(b)+1)
 	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
+		next[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
+			cost := row[j]
 			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
+				cost = 1 + min(row[j], row[j+1], next[j])
 			}
-			diagonal, row[j+1] = row[j+1], cost
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				cost = min(cost, 1+before[j-1])
+			}
+			next[j+1] = cost
 		}
+		before, row, next = row, next, before
 	}
 	return min(row[len(b)], limit)
 }
