@@ -27,9 +27,9 @@ type ClusterStatus struct {
 	Offline         []topicPartition `json:"offlinePartitions"`
 	UnderReplicated []topicPartition `json:"underReplicatedPartitions"`
 	UnderMinISR     []topicPartition `json:"underMinIsrPartitions"`
-	Losses          int              `json:"losses"`
-	LostRecords     int64            `json:"lostRecords"`
-	Groups          []groupLag       `json:"groups"` // by lag, largest first
+	Losses          int              `json:"losses"`      // ranges that nobody has recovered or removed yet
+	LostRecords     int64            `json:"lostRecords"` // in those
+	Groups          []groupLag       `json:"groups"`      // by lag, largest first
 	Unanswered      []string         `json:"unanswered"`
 }
 
@@ -52,7 +52,8 @@ type groupLag struct {
 	Lag     int64  `json:"lag"`
 }
 
-// Healthy reports whether nothing asks for an operator: all brokers live, all partitions led and replicated, no loss noted.
+// Healthy reports whether nothing asks for an operator: all brokers live, all partitions led and replicated, no
+// loss that nobody has dealt with.
 func (s *ClusterStatus) Healthy() bool {
 	return s.Controller >= 0 && len(s.Offline)+len(s.UnderReplicated)+len(s.UnderMinISR)+s.Losses+len(s.Unanswered) == 0 &&
 		!slices.ContainsFunc(s.Brokers, func(b brokerStatus) bool { return b.Fenced })
@@ -247,8 +248,11 @@ func (s *ClusterStatus) askLosses(ctx context.Context, conn Connection) error {
 	if err != nil {
 		return err
 	}
-	s.Losses = len(losses)
 	for _, l := range losses {
+		if l.RecoveredTo != "" || l.DroppedMs > 0 {
+			continue // somebody has dealt with it; `cairn losses` goes on listing it
+		}
+		s.Losses++
 		s.LostRecords += l.Records
 	}
 	return nil

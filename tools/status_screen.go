@@ -34,7 +34,7 @@ func (s *ClusterStatus) screen() string {
 		}
 	}
 	if s.Losses > 0 {
-		fmt.Fprintf(&b, "Losses: %d ranges, %d records; `cairn losses` lists them\n", s.Losses, s.LostRecords)
+		fmt.Fprintf(&b, "Losses not dealt with: %d ranges, %d records; `cairn losses` lists them, `cairn recover` saves what is left\n", s.Losses, s.LostRecords)
 	}
 	s.writeGroups(&b)
 	for _, text := range s.Unanswered[:min(len(s.Unanswered), statusListMax)] {
