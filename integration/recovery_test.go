@@ -128,7 +128,8 @@ func TestReassignmentByTheCommands(t *testing.T) {
 			t.Errorf("moved to %s: %+v", replicas, p)
 		}
 		got = cairn(t, "", "reassign", "verify", at, "--reassignment-json-file", file)
-		if got != "Status of partition reassignment:\nReassignment of partition orders-0 is completed.\n" {
+		if got != "Status of partition reassignment:\nReassignment of partition orders-0 is completed.\n\n"+
+			"Clearing broker-level throttles on brokers 1,2,3\nClearing topic-level throttles on topic orders\n" {
 			t.Errorf("verify printed %q", got)
 		}
 	}
