@@ -62,7 +62,7 @@ func (s *story) alterTopics() error {
 		s.topic("--alter", "--topic", "stock", "--partitions", "3").wants(0),
 		s.topic("--alter", "--topic", "stock", "--partitions", "2").wants(1, "The topic stock currently has 3 partition(s); 2 would not be an increase."),
 		s.topic("--alter", "--topic", "nowhere", "--partitions", "2").wants(1, "Topic 'nowhere' does not exist as expected"),
-		s.shows("stock", "PartitionCount: 3 | ReplicationFactor: 3 | Configs: retention.ms=86400000\n"),
+		s.shows("stock", "PartitionCount: 3 | ReplicationFactor: 3 | Configs: retention.ms=86400000\n"), s.led("stock"),
 	)
 }
 

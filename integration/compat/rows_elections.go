@@ -39,14 +39,24 @@ func (s *story) describe(topic string) answer {
 // looks, because Kafka's clients wait for half a minute for a frozen broker that they still have in their list.
 func (s *story) shows(topic, want string) error {
 	want = strings.ReplaceAll(want, " | ", "\t")
+	return s.showsOnce(topic, fmt.Sprintf("%q", want), func(out string) bool { return strings.Contains(out, want) })
+}
+
+// led waits until each partition of the topic has a leader, and compares.
+func (s *story) led(topic string) error {
+	return s.showsOnce(topic, "a leader of each partition", func(out string) bool { return !strings.Contains(out, "Leader: none") })
+}
+
+// showsOnce waits until fits says that the description is as wanted, and compares.
+func (s *story) showsOnce(topic, want string, fits func(out string) bool) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
 		seen := s.cairn(s.ctx, "topics describe", "--topic", topic)
-		if seen.code == 0 && strings.Contains(seen.out, want) {
+		if seen.code == 0 && fits(seen.out) {
 			return same(s.describe(topic), seen)
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not seen: %q, but %s", want, seen)
+			return fmt.Errorf("not seen: %s, but %s", want, seen)
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
@@ -228,7 +238,8 @@ func (s *story) preferredAgain() error {
 		return err
 	}
 	s.at = s.c.Node(1).Addr + "," + n.Addr
-	return errors.Join(s.shows("shrink", "Leader: 1 | Replicas: 2,3,1 | Isr: 2,1 | "),
+	return errors.Join(
+		s.shows("shrink", "Partition: 0 | Leader: 1 | Replicas: 2,3,1 | Isr: 2,1 | "), s.shows("shrink", "Partition: 1 | Leader: 1 | Replicas: 2,3,1 | Isr: 2,1 | "),
 		s.elect("preferred", "shrink", 0, "Successfully completed leader election (PREFERRED) for partitions shrink-0\n"),
 		s.shows("shrink", "Partition: 0 | Leader: 2 | "), s.shows("shrink", "Partition: 1 | Leader: 2 | "), s.offset("shrink", "shrink:0:100"))
 }

@@ -217,12 +217,20 @@ func (s *story) stray(producerID int64) (int64, error) {
 	rt := kmsg.NewProduceRequestTopic()
 	rt.Topic, rt.Partitions = "ledger", append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return -1, err
+	for {
+		resp, err := req.RequestWith(ctx, cl)
+		if err != nil {
+			return -1, err
+		}
+		p := resp.Topics[0].Partitions[0]
+		if err = kerr.ErrorForCode(p.ErrorCode); !errors.Is(err, kerr.NotLeaderForPartition) {
+			return p.BaseOffset, err
+		}
+		cl.ForceMetadataRefresh() // the leader has moved; the batch was refused as a whole
+		if err := workload.Pause(ctx, 200*time.Millisecond); err != nil {
+			return -1, err
+		}
 	}
-	p := resp.Topics[0].Partitions[0]
-	return p.BaseOffset, kerr.ErrorForCode(p.ErrorCode)
 }
 
 func (s *story) transactionLogRead() error {
