@@ -172,9 +172,12 @@ type prober struct {
 // sample is an acknowledged record.
 type sample struct{ sent, acked time.Time }
 
+// startProbes begins to produce. The client gives an unanswered request up soon: a frozen broker keeps the connection, and what is measured is how long
+// the cluster needs, not the patience of a client, which with franz-go is 20 s for a request and with Java 30 s.
 func startProbes(c *harness.Cluster, topic string, partitions []int32) (*prober, error) {
 	cl, err := kgo.NewClient(append(workload.ClientOptions(c.Bootstrap()), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerLinger(0))...)
+		kgo.ProducerLinger(0), kgo.DisableIdempotentWrite(), kgo.ProduceRequestTimeout(time.Second), kgo.RequestTimeoutOverhead(time.Second),
+		kgo.MaxProduceRequestsInflightPerBroker(5))...)
 	if err != nil {
 		return nil, err
 	}
