@@ -198,7 +198,13 @@ func coordinatorDies(t *testing.T, c *harness.Cluster) {
 		must(t, sendAll(ctx, cl, "dying", id, id, id))
 		n := coordinatorOf(t, c, id)
 		ended := make(chan error, 1)
-		go func() { ended <- cl.EndTransaction(ctx, kgo.TryCommit) }()
+		go func() {
+			err := cl.EndTransaction(ctx, kgo.TryCommit)
+			for errors.Is(err, kerr.CoordinatorLoadInProgress) && workload.Pause(ctx, 100*time.Millisecond) == nil { // the client's own retries are few
+				err = cl.EndTransaction(ctx, kgo.TryCommit)
+			}
+			ended <- err
+		}()
 		must(t, workload.Pause(ctx, time.Duration(round%5)*3*time.Millisecond))
 		must(t, n.Kill())
 		if err := <-ended; err != nil {
