@@ -174,7 +174,7 @@ func (op *produceOp) submit(topic *controller.Topic, slot int, raw []byte, deadl
 		return err
 	}
 	r := p.serving()
-	if r == nil {
+	if r == nil || op.verdicts != nil && !op.verdicts[slot].countsIn(r) {
 		return errNotLeader
 	}
 	if !op.admit(s, p, r) {

@@ -323,3 +323,29 @@ func TestOwnAppendsWaitForTheHighWatermark(t *testing.T) {
 		t.Errorf("an append that was refused is reported: %+v", <-heard)
 	}
 }
+
+// A partition whose leader is not open yet when the coordinator is asked, and is when the batch would be appended, as after a change of leader: the batch
+// was not verified, and what is told must make the client send it again.
+func TestProduceVerifiesAgainWhatAnotherReignMeets(t *testing.T) {
+	x := startTxnTest(t)
+	p := awaitLeader(t, x.n, "t", 1)
+	r := p.reign.Swap(nil)
+	x.n.broker.verifyTxn = func(ctx context.Context, v txnVerification) []error {
+		p.reign.CompareAndSwap(nil, r)
+		return x.f.verify(ctx, v)
+	}
+	req := x.txnReq(12, 500, 0, 0)
+	addBatch(req, "t", x.id, 1, testBatch(t, 1, fromProducer(500, 0, 0), inTransaction))
+	resp := x.do(req).(*kmsg.ProduceResponse)
+	got := map[int32]int16{}
+	for _, topic := range resp.Topics {
+		for _, part := range topic.Partitions {
+			got[part.Partition] = part.ErrorCode
+		}
+	}
+	wantCode(t, "verified", got[0], nil)
+	wantCode(t, "not verified", got[1], kerr.NotLeaderForPartition)
+	again := produceReq(12, -1, "t", x.id, 1, testBatch(t, 1, fromProducer(500, 0, 0), inTransaction))
+	again.TransactionID = kmsg.StringPtr("tx")
+	x.mustAppend(again)
+}

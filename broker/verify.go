@@ -42,7 +42,14 @@ type txnVerification struct {
 type verdict struct {
 	guard *verification // nil: the transaction is open there, or need not be verified
 	err   error
+	// reign is the one that the verification was begun in, for a transactional batch: it counts in no other. nil: nobody led here then.
+	transactional bool
+	reign         *reign
 }
+
+// countsIn reports whether the verdict holds in the reign r. A batch that came while nobody led here was not asked about: by the time it would be
+// appended another reign may be open, in which it would be refused for good although a repetition of it is welcome.
+func (v *verdict) countsIn(r *reign) bool { return !v.transactional || v.reign == r }
 
 // transactional are the slots that have transactional batches. errProducerIDMapping when these are of more than one producer.
 func (op *produceOp) transactional() (slots []int, err error) {
@@ -92,11 +99,12 @@ func (op *produceOp) verify(deadline time.Time) error {
 		t := &op.req.Topics[i]
 		topic, err := produceTopic(op.b.images.Image(), op.req.Version, t)
 		for j := range t.Partitions {
-			if slot++; err != nil || len(slots) == 0 || slots[0] != slot {
+			if slot++; len(slots) == 0 || slots[0] != slot {
 				continue
 			}
 			slots = slots[1:]
-			if op.beginVerification(topic.Name, slot, t.Partitions[j].Records, &v) {
+			op.verdicts[slot].transactional = true
+			if err == nil && op.beginVerification(topic.Name, slot, t.Partitions[j].Records, &v) {
 				asked = append(asked, slot)
 			}
 		}
@@ -124,6 +132,7 @@ func (op *produceOp) beginVerification(topic string, slot int, raw []byte, v *tx
 	if r == nil {
 		return false
 	}
+	op.verdicts[slot].reign = r
 	h := batch.DecodeHeader(raw)
 	b := producerBatch(&h)
 	guard := p.seq.beginVerification(r, b)
