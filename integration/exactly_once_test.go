@@ -346,14 +346,15 @@ func transform(s *kgo.GroupTransactSession, inputs []*kgo.Record, txn string, rn
 		}
 		s.Produce(ctx, out, func(_ *kgo.Record, err error) {
 			if err != nil {
-				lost = err // the client calls one promise at a time, and all before End returns
+				lost = err // the client calls one promise at a time, and all before Flush returns
 			}
 		})
 	}
-	if fate == "abort" {
-		if err := s.Client().Flush(ctx); err != nil {
-			return fmt.Errorf("flushing %s: %w", txn, err)
-		}
+	if err := s.Client().Flush(ctx); err != nil {
+		return fmt.Errorf("flushing %s: %w", txn, err)
+	}
+	if lost != nil { // a transaction that lacks a record must not be committed: the client leaves that to its user
+		end = kgo.TryAbort
 	}
 	committed, err := s.End(ctx, end)
 	fmt.Println(time.Now().Format("15:04:05.000"), txn, fate, len(inputs), "committed:", committed, err, lost)

@@ -22,7 +22,8 @@ const txnPartitions = 3
 // transactional makes a producer of a transactional id.
 func transactional(t *testing.T, c *harness.Cluster, id string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	all := append(workload.ClientOptions(c.Bootstrap()), kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	// As many retries as a coordinator that loads may need: those of the client are used up in less than a second.
+	all := append(workload.ClientOptions(c.Bootstrap()), kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequestRetries(1000))
 	cl, err := kgo.NewClient(append(all, opts...)...)
 	must(t, err)
 	t.Cleanup(cl.Close)
@@ -198,13 +199,7 @@ func coordinatorDies(t *testing.T, c *harness.Cluster) {
 		must(t, sendAll(ctx, cl, "dying", id, id, id))
 		n := coordinatorOf(t, c, id)
 		ended := make(chan error, 1)
-		go func() {
-			err := cl.EndTransaction(ctx, kgo.TryCommit)
-			for errors.Is(err, kerr.CoordinatorLoadInProgress) && workload.Pause(ctx, 100*time.Millisecond) == nil { // the client's own retries are few
-				err = cl.EndTransaction(ctx, kgo.TryCommit)
-			}
-			ended <- err
-		}()
+		go func() { ended <- cl.EndTransaction(ctx, kgo.TryCommit) }()
 		must(t, workload.Pause(ctx, time.Duration(round%5)*3*time.Millisecond))
 		must(t, n.Kill())
 		if err := <-ended; err != nil {
