@@ -157,10 +157,11 @@ func (c *connected) write(dst net.Conn, w way, pieces <-chan piece) {
 			_ = dst.Close() // a second time is harmless
 			return
 		}
-		if _, err := dst.Write(p.data); err != nil {
+		c.n.count(w, len(p.data)) // before the write: who has received it finds it counted
+		if k, err := dst.Write(p.data); err != nil {
+			c.n.count(w, k-len(p.data))
 			return
 		}
-		c.n.count(w, len(p.data))
 		if speed, _ := c.n.state(w); speed.BytesPerSecond > 0 && !c.n.pause(time.Second*time.Duration(len(p.data))/time.Duration(speed.BytesPerSecond)) {
 			return
 		}
