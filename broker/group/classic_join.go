@@ -124,8 +124,26 @@ func (m *Machine) joinNew(g *group, c *classicGroup, j *joining) {
 		m.addMember(g, c, id, j)
 		return
 	}
-	c.issued[id] = j.now.Add(millis(j.req.SessionTimeoutMillis))
+	c.issue(id, j.now.Add(millis(j.req.SessionTimeoutMillis)), min(m.cfg.GroupMaxSize, issuedMax))
 	j.refuse(kerr.MemberIDRequired, id)
+}
+
+// issuedMax is how many member ids of one group may be out. Kafka knows no bound but their time, which a client chooses.
+const issuedMax = 1000
+
+// issue notes an id that is handed out. If limit of them are out, the one whose time ends first is forgotten: who comes back with it is told that
+// it is unknown, and asks for another.
+func (c *classicGroup) issue(id string, until time.Time, limit int) {
+	for len(c.issued) >= max(limit, 1) {
+		first := ""
+		for other, at := range c.issued {
+			if at1 := c.issued[first]; first == "" || at.Before(at1) || at.Equal(at1) && other < first {
+				first = other
+			}
+		}
+		delete(c.issued, first)
+	}
+	c.issued[id] = until
 }
 
 // joinKnown is for a member with an id: one that it was handed out just now, or that it has already joined with.

@@ -97,6 +97,43 @@ func TestMembersGiveBackBeforeOthersGet(t *testing.T) {
 	s.requireSound()
 }
 
+// The assignment is told when it changes, to who joins, and to who says everything, as after an answer that was lost.
+func TestAssignmentIsToldToWhoSaysEverything(t *testing.T) {
+	s := newStage(t)
+	s.topics.set("t", 4)
+	a := s.actor("a", "t")
+	if a.beat(); a.last.Assignment == nil {
+		t.Error("who joins is told nothing")
+	}
+	request := func() *kmsg.ConsumerGroupHeartbeatRequest {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Version, req.MemberID, req.MemberEpoch, req.RebalanceTimeoutMillis = 1, "a", a.epoch, 60_000
+		req.SubscribedTopicNames = []string{"t"}
+		req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{{TopicID: s.topics.ids["t"], Partitions: []int32{0, 1, 2, 3}}}
+		return req
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*kmsg.ConsumerGroupHeartbeatRequest)
+		told   bool
+	}{
+		{"everything", func(*kmsg.ConsumerGroupHeartbeatRequest) {}, true},
+		{"an expression in place of names", func(r *kmsg.ConsumerGroupHeartbeatRequest) {
+			r.SubscribedTopicNames, r.SubscribedTopicRegex = nil, new(string)
+		}, true},
+		{"no rebalance timeout", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.RebalanceTimeoutMillis = -1 }, false},
+		{"no subscription", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicNames = nil }, false},
+		{"no partitions", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.Topics = nil }, false},
+	} {
+		req := request()
+		row.change(req)
+		if resp := s.beat(req); resp.ErrorCode != 0 || (resp.Assignment != nil) != row.told {
+			t.Errorf("%s: code %d, assignment %v", row.name, resp.ErrorCode, resp.Assignment)
+		}
+	}
+	s.requireSound()
+}
+
 func (s *stage) state() string { return s.m.group("g").consumer.state() }
 
 func TestMembersAreFencedByTheirEpochs(t *testing.T) {

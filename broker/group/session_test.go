@@ -77,6 +77,12 @@ func codeName(code int16) string {
 func (w *world) command(d *datadriven.TestData) {
 	a := args{d}
 	switch d.Cmd {
+	case "flood":
+		for range a.number("times", 0) {
+			w.join(a)
+		}
+		w.lines = nil
+		w.say("%d member ids are out", len(w.m.groups[a.text("group", "g")].classic.issued))
 	case "config":
 		w.configure(a)
 	case "join":
