@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -144,7 +145,7 @@ func (r *resetting) run() ([]resetOffset, error) {
 		return nil, err
 	}
 	committed, err := r.adm.FetchOffsets(r.ctx, r.group)
-	if err != nil {
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // a group that is not there has committed nothing
 		return nil, err
 	}
 	wanted, err := r.wanted(committed)
@@ -162,10 +163,16 @@ func (r *resetting) run() ([]resetOffset, error) {
 	return plan, r.adm.CommitAllOffsets(r.ctx, r.group, offsets)
 }
 
-// checkInactive refuses a group that has members: they would go on where they are. One that is not there is made.
+// checkInactive refuses a group that has members: they would go on where they are. One that is not there is made, as Kafka's tool makes it; since
+// its name may be a typing error, that is said.
 func (r *resetting) checkInactive() error {
 	groups, err := describeGroups(r.ctx, r.cl, []string{r.group})
 	if errors.Is(err, errNoGroup) {
+		if r.opts.Execute {
+			r.out.warn("Group '%s' did not exist; it is created with these offsets. `cairn groups delete --group` removes it", r.group)
+		} else {
+			r.out.warn("Group '%s' does not exist; --execute would create it", r.group)
+		}
 		return nil
 	}
 	if err == nil && groups[0].State != "Empty" {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -179,6 +180,30 @@ func TestOffsetsAreReset(t *testing.T) {
 	o.Topics = []string{"t:7"}
 	if err := ResetOffsets(ctx, conn, o, c.output(false)); !errors.Is(err, errNoPartition) {
 		t.Errorf("a partition that is not there: %v", err)
+	}
+}
+
+// TestResetOfAGroupThatIsNotThere: it is made, as by Kafka's tool, and with a warning, as its name may be a typing error.
+func TestResetOfAGroupThatIsNotThere(t *testing.T) {
+	conn, cl := groupCluster(t)
+	ctx, c := testContext(t), &capture{}
+	o := ResetOffsetsOptions{GroupSelection: GroupSelection{Groups: []string{"raed"}}, ToEarliest: true, Topics: []string{"t:0"}, Export: true}
+	for _, row := range []struct {
+		execute bool
+		warning string
+	}{{false, "Group 'raed' does not exist; --execute would create it"}, {true, "Group 'raed' did not exist; it is created"}} {
+		o.Execute = row.execute
+		if err := ResetOffsets(ctx, conn, o, c.output(false)); err != nil || c.out.String() != "t,0,0\n" || !strings.Contains(c.err.String(), row.warning) {
+			t.Errorf("execute %v: %v, %q, %q", row.execute, err, c.out.String(), c.err.String())
+		}
+		got, err := kadm.NewClient(cl).FetchOffsets(ctx, "raed")
+		if errors.Is(err, kerr.GroupIDNotFound) {
+			err = nil
+		}
+		at, there := got.Lookup("t", 0)
+		if there = there && at.At >= 0; err != nil || there != row.execute {
+			t.Errorf("execute %v: committed are %+v, %v", row.execute, got, err)
+		}
 	}
 }
 
