@@ -28,22 +28,23 @@ const installTimeout = 10 * time.Minute
 type stockClient struct {
 	name    string
 	short   bool // it is part of the short run
+	drops   bool // told to stop, it commits one record more than it printed
 	tools   []string
 	install func(ctx context.Context, dir string) ([]string, error) // gives the command of its driver; dir is clients/
 }
 
 func stockClients() []stockClient {
 	return []stockClient{
-		{"Java 4.3.1", true, []string{"java", "javac", "mvn"}, javaClient("4.3.1")},
-		{"Java 3.9.1", false, []string{"java", "javac", "mvn"}, javaClient("3.9.1")},
-		{"confluent-kafka 2.16.1", true, []string{"python3"}, pythonClient("confluent.py")},
-		{"kcat", false, []string{"kcat", "python3"}, kcatClient},
-		{"kafka-python 3.0.12", true, []string{"python3"}, pythonClient("kafkapython.py")},
-		{"aiokafka 0.14.0", false, []string{"python3"}, pythonClient("aio.py")},
-		{"kafkajs 2.2.4", false, []string{"node", "npm"}, nodeClient},
-		{"franz-go 1.22.3", false, []string{"go"}, goClient("franz")},
-		{"sarama 1.61.1", false, []string{"go"}, goClient("sarama")},
-		{"kafka-go 0.4.51", false, []string{"go"}, goClient("segment")},
+		{name: "Java 4.3.1", short: true, tools: []string{"java", "javac", "mvn"}, install: javaClient("4.3.1")},
+		{name: "Java 3.9.1", tools: []string{"java", "javac", "mvn"}, install: javaClient("3.9.1")},
+		{name: "confluent-kafka 2.16.1", short: true, tools: []string{"python3"}, install: pythonClient("confluent.py")},
+		{name: "kcat", drops: true, tools: []string{"kcat", "python3"}, install: kcatClient},
+		{name: "kafka-python 3.0.12", short: true, tools: []string{"python3"}, install: pythonClient("kafkapython.py")},
+		{name: "aiokafka 0.14.0", tools: []string{"python3"}, install: pythonClient("aio.py")},
+		{name: "kafkajs 2.2.4", tools: []string{"node", "npm"}, install: nodeClient},
+		{name: "franz-go 1.22.3", tools: []string{"go"}, install: goClient("franz")},
+		{name: "sarama 1.61.1", tools: []string{"go"}, install: goClient("sarama")},
+		{name: "kafka-go 0.4.51", tools: []string{"go"}, install: goClient("segment")},
 	}
 }
 
@@ -139,51 +140,67 @@ func (r *runner) playClients(ctx context.Context, binary string) (err error) {
 	if err := c.Start(startCtx); err != nil {
 		return err
 	}
+	var plays []*play
+	defer func() {
+		for _, p := range plays {
+			p.close()
+		}
+	}()
 	for _, client := range stockClients() {
 		if r.clients == "all" || strings.Contains(client.name, r.clients) || (r.clients == "short" && client.short) {
-			if err := r.playClient(ctx, c, client); err != nil {
+			p, err := r.playClient(ctx, c, client)
+			if err != nil {
 				return err
+			}
+			if p != nil {
+				plays = append(plays, p)
 			}
 		}
 	}
+	r.playGroups(ctx, c, plays)
 	return nil
 }
 
-// playClient installs a client and plays all scenarios with it.
-func (r *runner) playClient(ctx context.Context, c *harness.Cluster, client stockClient) error {
+// playClient installs a client and plays with it what it can do by itself. It returns nil for a client that could not be installed.
+func (r *runner) playClient(ctx context.Context, c *harness.Cluster, client stockClient) (*play, error) {
 	for _, tool := range client.tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			return r.skip(client.name, tool+" is missing (.ci/setup installs it)")
+			return nil, r.skip(client.name, tool+" is missing (.ci/setup installs it)")
 		}
 	}
 	root, err := harness.Root()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	begun := time.Now()
 	words, err := client.install(ctx, filepath.Join(root, "integration", "compat", "clients"))
 	if err != nil {
 		r.check(clientsShape, client.name, "install", func() error { return err })
-		return nil
+		return nil, nil
 	}
 	fmt.Printf("     %s is installed (%v)\n", client.name, time.Since(begun).Round(10*time.Millisecond))
 	cl, err := kgo.NewClient(append(workload.ClientOptions(c.Bootstrap()), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer cl.Close()
 	slug := strings.NewReplacer(" ", "-").Replace(strings.ToLower(client.name))
 	d := &driver{command: words, at: strings.Join(c.Bootstrap(), ","), log: filepath.Join(c.Dir, slug+".stderr")}
-	defer d.close()
-	p := &play{ctx: ctx, c: c, client: cl, admin: kadm.NewClient(cl), driver: d, slug: slug}
-	defer p.endMembers()
+	p := &play{ctx: ctx, c: c, client: cl, admin: kadm.NewClient(cl), driver: d, name: client.name, slug: slug, drops: client.drops}
 	if err := p.topics(); err != nil {
-		return err
+		p.close()
+		return nil, err
 	}
 	for _, row := range p.scenarios() {
 		r.check(clientsShape, client.name, row.name, row.do)
 	}
-	return nil
+	return p, nil
+}
+
+// close ends what the play has started.
+func (p *play) close() {
+	p.endMembers()
+	p.driver.close()
+	p.client.Close()
 }
 
 // skip notes what cannot run; in CI that is a failure.

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"cairn/integration/harness"
 	"cairn/integration/workload"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -24,8 +26,10 @@ const settleTime = 30 * time.Second
 
 // stockMember is a Java consumer in a group, a process of its own.
 type stockMember struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed once all that it printed is taken in
+	cmd   *exec.Cmd
+	done  chan struct{} // closed once all that it printed is taken in
+	drops bool          // see stockClient
+	left  []string      // what it had when it was told to stop
 
 	mu   sync.Mutex
 	has  []string        // guarded by mu
@@ -68,6 +72,9 @@ func (m *stockMember) signal(sig syscall.Signal) error { return m.cmd.Process.Si
 
 // end sends the signal that ends it, and waits. What it printed before is not lost.
 func (m *stockMember) end(sig syscall.Signal) error {
+	if sig == syscall.SIGTERM {
+		m.left = m.owned()
+	}
 	err := m.signal(sig)
 	select {
 	case <-m.done:
@@ -220,27 +227,34 @@ func (g *consumerGroup) killAndFreeze() error {
 }
 
 func (g *consumerGroup) rollBrokers() error {
-	cl, err := kgo.NewClient(workload.ClientOptions(g.c.Bootstrap())...)
+	return errors.Join(roll(g.ctx, g.c, "grouped"), divided(g.ctx, 12, g.members...))
+}
+
+// roll restarts all brokers, one after the other, each once all replicas of the topics are in sync.
+func roll(ctx context.Context, c *harness.Cluster, topics ...string) error {
+	cl, err := kgo.NewClient(workload.ClientOptions(c.Bootstrap())...)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(g.ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	for _, n := range g.c.Brokers() {
+	for _, n := range c.Brokers() {
 		if err := errors.Join(n.Stop(30*time.Second), n.Start()); err != nil {
 			return err
 		}
 		if _, err := n.WaitReady(ctx); err != nil {
 			return err
 		}
-		if err := workload.WaitTopic(ctx, kadm.NewClient(cl), "grouped", func(p kadm.PartitionDetail) bool {
-			return p.Leader >= 0 && len(p.ISR) == len(p.Replicas)
-		}); err != nil {
-			return err
+		for _, topic := range topics {
+			if err := workload.WaitTopic(ctx, kadm.NewClient(cl), topic, func(p kadm.PartitionDetail) bool {
+				return p.Leader >= 0 && len(p.ISR) == len(p.Replicas)
+			}); err != nil {
+				return err
+			}
 		}
 	}
-	return divided(g.ctx, 12, g.members...)
+	return nil
 }
 
 // leaveAndCount has one member leave, and waits until the members have read all that was written, between them.
@@ -275,10 +289,15 @@ func (g *consumerGroup) leaveAndCount() error {
 // unread says how many of the records before the ends no member has read.
 func unread(ends kadm.ListedOffsets, members []*stockMember) error {
 	missing, first := 0, ""
+	var excused []*stockMember
 	ends.Each(func(o kadm.ListedOffset) {
 		for at := range o.Offset {
 			record := fmt.Sprintf("%d %d", o.Partition, at)
 			if hasRead(members, record) {
+				continue
+			}
+			if m := droppedBy(members, o, at); m != nil && !slices.Contains(excused, m) {
+				excused = append(excused, m)
 				continue
 			}
 			if missing++; first == "" {
@@ -290,6 +309,34 @@ func unread(ends kadm.ListedOffsets, members []*stockMember) error {
 		return fmt.Errorf("%d records were read by nobody, the first is (partition, offset) %s", missing, first)
 	}
 	return nil
+}
+
+// droppedBy finds the member that may have committed the record without printing it, the one case of a lost record that is the client's own: kcat
+// throws away the record that it is handed when it has been told to stop (its handle_message), while librdkafka had noted it as read when it
+// handed it over, and commits that at the end. So each kcat that was told to stop may lack one record, of a partition that it had then, behind
+// all that it has printed of it. It is the same with Kafka as the broker.
+func droppedBy(members []*stockMember, p kadm.ListedOffset, at int64) *stockMember {
+	for _, m := range members {
+		if m.drops && slices.Contains(m.left, fmt.Sprintf("%s-%d", p.Topic, p.Partition)) && m.readUpTo(p.Partition) < at {
+			return m
+		}
+	}
+	return nil
+}
+
+// readUpTo is the last offset of the partition that the member has read, -1 for none.
+func (m *stockMember) readUpTo(partition int32) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := int64(-1)
+	for record := range m.read {
+		var p int32
+		var at int64
+		if n, _ := fmt.Sscan(record, &p, &at); n == 2 && p == partition {
+			last = max(last, at)
+		}
+	}
+	return last
 }
 
 func hasRead(members []*stockMember, record string) bool {

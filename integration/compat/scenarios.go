@@ -43,7 +43,9 @@ type play struct {
 	client *kgo.Client
 	admin  *kadm.Client
 	driver *driver
+	name   string // of the client
 	slug   string
+	drops  bool // see stockClient
 
 	group *clientGroup
 }
@@ -69,13 +71,9 @@ func (p *play) scenarios() []row {
 		{name: "records of 999,000 bytes", do: p.large},
 		{name: "fetch from an offset", do: p.fromOffset},
 		{name: "offset of a timestamp", do: p.offsetOfTime},
-		{name: "group: three members, 12 partitions", do: p.groupJoins},
-		{name: "group: one is killed, one comes", do: p.groupLoses},
-		{name: "group: one leaves; all was read, commits only go on", do: p.groupLeaves},
 		{name: "list and describe topics", do: p.describeTopics},
 		{name: "more partitions", do: p.growTopic},
 		{name: "set and describe configs", do: p.configureTopic},
-		{name: "list and describe groups", do: p.describeGroups},
 		{name: "delete a topic", do: p.deleteTopic},
 	}...)
 }

@@ -4,15 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
+	"cairn/integration/harness"
 	"cairn/integration/workload"
 )
 
 const groupPartitions = 12
+
+// clientsAtOnce is how many clients have a group at the same time.
+const clientsAtOnce = 4
 
 // clientGroup is a group of members that are processes of a client, while a load writes.
 type clientGroup struct {
@@ -23,12 +30,71 @@ type clientGroup struct {
 	watch   *commitWatch
 }
 
+// groupRows are the steps that a group of each client goes through; a step is taken by several clients at the same time. between is done once all
+// have taken the step before, and nil for most.
+func groupRows(r *runner) []groupRow {
+	return []groupRow{
+		{name: "group: three members, 12 partitions", do: (*play).groupJoins},
+		{name: "group: one is killed", do: (*play).groupLoses},
+		{name: "group: one comes", do: (*play).groupGrows},
+		{name: "group: one is frozen, and comes back", do: (*play).groupFreezes},
+		{name: "group: all brokers are restarted, one after the other", between: r.rollForGroups, do: (*play).groupGoesOn},
+		{name: "group: one unsubscribes; all was read, commits only go on", do: (*play).groupLeaves},
+		{name: "list and describe groups", do: (*play).describeGroups},
+	}
+}
+
+type groupRow struct {
+	name    string
+	between func(ctx context.Context, c *harness.Cluster, plays []*play) error
+	do      func(*play) error
+}
+
+// playGroups takes groups of all clients through the steps.
+func (r *runner) playGroups(ctx context.Context, c *harness.Cluster, all []*play) {
+	for plays := range slices.Chunk(all, clientsAtOnce) {
+		for _, row := range groupRows(r) {
+			var failed error
+			if row.between != nil {
+				failed = row.between(ctx, c, plays)
+			}
+			ends := make([]ending, len(plays))
+			var running sync.WaitGroup
+			for i, p := range plays {
+				running.Go(func() {
+					begun := time.Now()
+					ends[i].err = errors.Join(failed, row.do(p))
+					ends[i].took = time.Since(begun)
+				})
+			}
+			running.Wait()
+			for i, p := range plays {
+				r.note(clientsShape, p.name, row.name, ends[i])
+			}
+		}
+		for _, p := range plays {
+			p.endMembers()
+		}
+	}
+}
+
+// rollForGroups restarts the brokers while the groups read.
+func (r *runner) rollForGroups(ctx context.Context, c *harness.Cluster, plays []*play) error {
+	topics := []string{"__consumer_offsets"}
+	for _, p := range plays {
+		topics = append(topics, p.groupName())
+	}
+	return roll(ctx, c, topics...)
+}
+
+func (p *play) groupName() string { return p.slug + "-group" }
+
 // groupJoins starts three members, and waits until they share the partitions.
 func (p *play) groupJoins() (err error) {
 	if _, err := p.driver.do(p.ctx, order{Do: "member"}); err != nil {
 		return err
 	}
-	g := &clientGroup{name: p.slug + "-group"}
+	g := &clientGroup{name: p.groupName()}
 	p.group = g
 	g.load, err = workload.Start(p.c.Bootstrap(), workload.Options{Topic: g.name, Partitions: groupPartitions, RecordBytes: 100, Every: 20 * time.Millisecond})
 	if err != nil {
@@ -45,11 +111,18 @@ func (p *play) groupJoins() (err error) {
 
 func (p *play) join() error {
 	words := append(append([]string(nil), p.driver.command...), "member", p.driver.at, p.group.name, p.group.name)
-	m, err := startMember(exec.CommandContext(p.ctx, words[0], words[1:]...))
+	cmd := exec.CommandContext(p.ctx, words[0], words[1:]...)
+	log, err := os.Create(filepath.Join(p.c.Dir, fmt.Sprintf("%s-member-%d.stderr", p.slug, len(p.group.all))))
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = log
+	m, err := startMember(cmd)
 	if err == nil {
+		m.drops = p.drops
 		p.group.members, p.group.all = append(p.group.members, m), append(p.group.all, m)
 	}
-	return err
+	return errors.Join(err, log.Close()) // the process has its own
 }
 
 // drop ends the member that came last.
@@ -60,33 +133,57 @@ func (g *clientGroup) drop(sig syscall.Signal) error {
 	return m.end(sig)
 }
 
-// whole says whether a group of three is there to go on with.
-func (p *play) whole() error {
+// whole says whether a group of so many is there to go on with.
+func (p *play) whole(members int) error {
 	if p.group == nil {
 		return fmt.Errorf("%w: no groups", errNotOffered)
 	}
-	if len(p.group.members) != 3 {
-		return errors.New("the group did not come to its three members")
+	if n := len(p.group.members); n != members {
+		return fmt.Errorf("the group did not come to its %d members, it has %d", members, n)
 	}
 	return nil
 }
 
 func (p *play) groupLoses() error {
-	if err := p.whole(); err != nil {
+	if err := p.whole(3); err != nil {
 		return err
 	}
-	if err := errors.Join(p.group.drop(syscall.SIGKILL), divided(p.ctx, groupPartitions, p.group.members...)); err != nil {
-		return fmt.Errorf("one was killed: %w", err)
+	return errors.Join(p.group.drop(syscall.SIGKILL), divided(p.ctx, groupPartitions, p.group.members...))
+}
+
+func (p *play) groupGrows() error {
+	if err := p.whole(2); err != nil {
+		return err
 	}
-	if err := errors.Join(p.join(), divided(p.ctx, groupPartitions, p.group.members...)); err != nil {
-		return fmt.Errorf("one came: %w", err)
+	return errors.Join(p.join(), divided(p.ctx, groupPartitions, p.group.members...))
+}
+
+// groupFreezes stops a process for longer than its session, so that the others get what it had; then it goes on, and has to find out.
+func (p *play) groupFreezes() error {
+	if err := p.whole(3); err != nil {
+		return err
 	}
-	return nil
+	m := p.group.members
+	if err := m[1].signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err := divided(p.ctx, groupPartitions, m[0], m[2])
+	if err != nil {
+		err = fmt.Errorf("it is frozen: %w", err)
+	}
+	return errors.Join(err, m[1].signal(syscall.SIGCONT), divided(p.ctx, groupPartitions, m...))
+}
+
+func (p *play) groupGoesOn() error {
+	if err := p.whole(3); err != nil {
+		return err
+	}
+	return divided(p.ctx, groupPartitions, p.group.members...)
 }
 
 // groupLeaves has one member leave, and waits until all that was written was read by some member.
 func (p *play) groupLeaves() error {
-	if err := p.whole(); err != nil {
+	if err := p.whole(3); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
@@ -125,6 +222,7 @@ func (p *play) endMembers() {
 		defer cancel()
 		_ = p.group.load.Stop(ctx) // the scenario has failed already
 	}
+	p.group = nil
 }
 
 // commitWatch looks at the committed offsets of a group every now and then until its end.

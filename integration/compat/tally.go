@@ -31,9 +31,20 @@ type tally struct {
 func (t *tally) check(shape, tool, name string, do func() error) {
 	begun := time.Now()
 	err := do()
-	took := time.Since(begun).Round(10 * time.Millisecond)
+	t.note(shape, tool, name, ending{err, time.Since(begun)})
+}
+
+// ending is how a check ended, and after what time.
+type ending struct {
+	err  error
+	took time.Duration
+}
+
+// note takes in how a check ended.
+func (t *tally) note(shape, tool, name string, e ending) {
+	err := e.err
 	t.results = append(t.results, result{shape, tool, name, err})
-	what := fmt.Sprintf("%s: %s: %s (%v)", shape, tool, name, took)
+	what := fmt.Sprintf("%s: %s: %s (%v)", shape, tool, name, e.took.Round(10*time.Millisecond))
 	switch {
 	case err == nil:
 		t.passed++

@@ -124,6 +124,7 @@ def member(bootstrap, group, topic):
         assignment.show(f"{p.topic}-{p.partition}" for p in consumer.assignment())
         if m is not None and not m.error():
             common.say(f"read {m.partition()} {m.offset()}")
+    consumer.unsubscribe()
     consumer.close()
 
 

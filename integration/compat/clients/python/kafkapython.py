@@ -114,6 +114,7 @@ def member(bootstrap, group, topic):
         for messages in polled.values():
             for m in messages:
                 common.say(f"read {m.partition} {m.offset}")
+    consumer.unsubscribe()
     consumer.close()
 
 

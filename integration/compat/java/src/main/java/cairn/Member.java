@@ -15,7 +15,7 @@ import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a group until SIGTERM, when it leaves. Arguments: BOOTSTRAP GROUP TOPIC PROTOCOL, where a TOPIC that begins with ^ is a regular
+ * A member of a group until SIGTERM, when it unsubscribes. Arguments: BOOTSTRAP GROUP TOPIC PROTOCOL, where a TOPIC that begins with ^ is a regular
  * expression and PROTOCOL is classic or consumer. Prints "has" with its partitions when they change, and "read PARTITION OFFSET" for each record.
  */
 public final class Member {
@@ -64,6 +64,7 @@ public final class Member {
                 }
             }
         } catch (WakeupException e) {
+            consumer.unsubscribe();
             consumer.close();
         }
     }

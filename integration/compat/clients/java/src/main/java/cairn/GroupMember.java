@@ -10,7 +10,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** A member of a classic group until SIGTERM, when it leaves. */
+/** A member of a classic group until SIGTERM, when it unsubscribes. */
 final class GroupMember {
     private GroupMember() {}
 
@@ -43,6 +43,7 @@ final class GroupMember {
                 }
             }
         } catch (WakeupException e) {
+            consumer.unsubscribe();
             consumer.close();
         }
     }
