@@ -42,7 +42,11 @@ restart-10g: build ## restart of a node that holds 10 GB
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestRestartServesQuickly ./integration/
 
 txn-long: build ## processes that read, transform and write in transactions, for half an hour; brokers and processes are killed
-	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestTransformLoop ./integration/
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run 'TestTransformLoop$$' ./integration/
+
+inflight-long: build ## 200,000 records of an idempotent producer, five in flight, over bad connections while leaders are killed: franz-go, then Java
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestInFlightFive ./integration/
+	$(GO) run ./integration/compat -only='idempotent producer on a bad network' -inflight=200000
 
 chaos: build ## rounds of faults on real processes: SEED=n, ROUNDS=m, LENGTH=10s, PARALLEL=1; REPLAY=DIR repeats a failed one, CHECK=DIR judges it again
 	$(GO) run ./integration/chaos -seed=$(or $(SEED),0) -rounds=$(or $(ROUNDS),1) -length=$(or $(LENGTH),10s) -parallel=$(or $(PARALLEL),1) -replay=$(REPLAY) -check=$(CHECK)

@@ -195,8 +195,9 @@ func TestIdempotentProducerRows(t *testing.T) {
 }
 
 // TestInFlightFive: a client with five requests in flight, whose connections are cut, slowed, and deprived of their answers, at any byte, while
-// leaders are killed: each record is there once, and in order.
+// leaders are killed: each record is there once, and in order. 20,000 records, or 200,000 at full length.
 func TestInFlightFive(t *testing.T) {
+	t.Parallel()
 	const partitions = 6
 	total := 20_000 * rounds(t, 1, 10)
 	c := three(t, nil)

@@ -30,8 +30,13 @@ func main() {
 	defer stop()
 	only := flag.String("only", "", "play only the story of that `NAME`; \"clients\" are the scenarios of all clients")
 	clients := flag.String("clients", "short", "which clients play the scenarios: short, all, none, or those with the `NAME`")
+	inflight := flag.Int("inflight", idempotentRecords, "`RECORDS` that the idempotent producer on a bad network writes")
 	flag.Parse()
-	r := &runner{only: *only, clients: *clients}
+	if *inflight < 1 {
+		fmt.Fprintf(os.Stderr, "-inflight=%d: want at least one record\n", *inflight)
+		os.Exit(2)
+	}
+	r := &runner{only: *only, clients: *clients, inflight: *inflight}
 	if err := r.run(ctx); err != nil {
 		r.failed++
 		fmt.Println("FAIL", err)
@@ -46,13 +51,14 @@ func main() {
 type runner struct {
 	tally
 
-	only    string // the story to play, empty for everything
-	clients string // which clients play the scenarios
-	java    string // directory of the Maven project
-	classes string // class path of the built project
-	work    string // temporary files
-	text    string // file of real text
-	lines   int    // of it
+	only     string // the story to play, empty for everything
+	clients  string // which clients play the scenarios
+	inflight int    // records of the idempotent producer on a bad network
+	java     string // directory of the Maven project
+	classes  string // class path of the built project
+	work     string // temporary files
+	text     string // file of real text
+	lines    int    // of it
 }
 
 func (r *runner) run(ctx context.Context) (err error) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,19 +19,25 @@ import (
 
 const (
 	idempotenceStory = "idempotent producer on a bad network"
-	// idempotentRecords is how many records the Java producer writes.
+	// idempotentRecords is how many records the Java producer writes, unless a run asks for more.
 	idempotentRecords = 20_000
+	// idempotentPartitions is over how many partitions it spreads them.
+	idempotentPartitions = 3
 )
 
 // idempotence has the stock Java producer, five requests in flight, write to three brokers over connections that break at any byte, while
 // leaders are killed: each record is there once, and in order.
 func (r *runner) idempotence(ctx context.Context, binary string) error {
-	ctx, cancel := context.WithTimeout(ctx, clientTimeout+time.Minute)
+	s := badStory{records: r.inflight, timeout: clientTimeout * time.Duration(1+r.inflight/idempotentRecords)}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout+time.Minute)
 	defer cancel()
-	var s badStory
-	err := s.open(ctx, binary)
+	err, before := s.open(ctx, binary), r.failed
 	if err == nil {
 		r.check(idempotenceStory, "VerifiableProducer", "each record once and in order", func() error { return s.run(ctx, r.classes) })
+	}
+	if s.c != nil && (err != nil || r.failed > before) {
+		s.c.Keep()
+		fmt.Println("data and logs are kept in", s.c.Dir)
 	}
 	return errors.Join(err, s.close())
 }
@@ -40,6 +47,8 @@ type badStory struct {
 	c       *harness.Cluster
 	fronts  []*badFront
 	network interface{ Close() error }
+	records int           // to be written
+	timeout time.Duration // of the producer's process
 }
 
 func (s *badStory) open(ctx context.Context, binary string) error {
@@ -81,7 +90,7 @@ func (s *badStory) run(ctx context.Context, classes string) error {
 	for i, f := range s.fronts {
 		bootstrap[i] = f.address()
 	}
-	if err := workload.CreateTopic(ctx, bootstrap, "five", 1, 3, nil); err != nil {
+	if err := workload.CreateTopic(ctx, bootstrap, "five", idempotentPartitions, 3, nil); err != nil {
 		return err
 	}
 	props := filepath.Join(s.c.Dir, "producer.properties")
@@ -94,6 +103,7 @@ func (s *badStory) run(ctx context.Context, classes string) error {
 	if err != nil {
 		return err
 	}
+	box.timeout = s.timeout
 	for _, f := range s.fronts {
 		f.worsen()
 	}
@@ -103,7 +113,7 @@ func (s *badStory) run(ctx context.Context, classes string) error {
 	var killErr error
 	killer.Go(func() { kills, killErr = s.kill(ctx, bootstrap, stop) })
 	a, err := box.run(ctx, "", "org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", strings.Join(bootstrap, ","), "--topic", "five",
-		"--max-messages", strconv.Itoa(idempotentRecords), "--throughput", "2500", "--acks", "-1", "--command-config", props)
+		"--max-messages", strconv.Itoa(s.records), "--throughput", "2500", "--acks", "-1", "--command-config", props)
 	close(stop)
 	killer.Wait()
 	if err := errors.Join(err, killErr, box.close()); err != nil {
@@ -120,27 +130,36 @@ func (s *badStory) run(ctx context.Context, classes string) error {
 	if cuts < 10 || kills < 1 {
 		return fmt.Errorf("too little happened: %d connections cut, %d kills", cuts, kills)
 	}
+	fmt.Printf("     %d records, %d connections cut, %d kills\n", s.records, cuts, kills)
 	return s.inOrder(ctx, bootstrap)
 }
 
-// inOrder checks that the topic has the numbers from 0 on.
+// inOrder checks that the topic has each of the numbers from 0 on once, and each partition has its own in order.
 func (s *badStory) inOrder(ctx context.Context, bootstrap []string) error {
 	records, err := workload.Read(ctx, bootstrap, "five")
 	if err != nil {
 		return err
 	}
-	for i, rec := range records {
-		if string(rec.Value) != strconv.Itoa(i) {
-			return fmt.Errorf("offset %d has record %s, expected %d", rec.Offset, rec.Value, i)
+	last, seen := [idempotentPartitions]int{}, make([]bool, s.records)
+	for _, rec := range records {
+		n, err := strconv.Atoi(string(rec.Value))
+		switch {
+		case err != nil || n < 0 || n >= s.records:
+			return fmt.Errorf("%d-%d has %q, which nobody sent", rec.Partition, rec.Offset, rec.Value)
+		case seen[n]:
+			return fmt.Errorf("%d-%d has record %d, which is there twice", rec.Partition, rec.Offset, n)
+		case n < last[rec.Partition]:
+			return fmt.Errorf("%d-%d has record %d behind record %d", rec.Partition, rec.Offset, n, last[rec.Partition])
 		}
+		seen[n], last[rec.Partition] = true, n
 	}
-	if len(records) != idempotentRecords {
-		return fmt.Errorf("%d records of %d", len(records), idempotentRecords)
+	if len(records) != s.records {
+		return fmt.Errorf("%d records of %d; the first that is missing is %d", len(records), s.records, slices.Index(seen, false))
 	}
 	return nil
 }
 
-// kill kills the topic's leader every two seconds and starts it again.
+// kill kills a leader of the topic every two seconds and starts it again.
 func (s *badStory) kill(ctx context.Context, bootstrap []string, stop <-chan struct{}) (kills int, err error) {
 	for {
 		select {
@@ -149,10 +168,11 @@ func (s *badStory) kill(ctx context.Context, bootstrap []string, stop <-chan str
 		case <-time.After(2 * time.Second):
 		}
 		leaders, err := workload.Leaders(ctx, bootstrap, "five")
-		if err != nil || leaders[0] < 0 {
+		leader := leaders[int32(kills%idempotentPartitions)]
+		if err != nil || leader <= 0 {
 			continue
 		}
-		n := s.c.Node(int(leaders[0]))
+		n := s.c.Node(int(leader))
 		if err := errors.Join(n.Kill(), n.Start()); err != nil {
 			return kills, err
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // The classes of Kafka's tools.
@@ -32,6 +33,8 @@ type toolbox struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
+
+	timeout time.Duration // of one tool
 }
 
 func openToolbox(ctx context.Context, classes string) (*toolbox, error) {
@@ -45,14 +48,14 @@ func openToolbox(ctx context.Context, classes string) (*toolbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &toolbox{cmd: cmd, in: in, out: bufio.NewReader(out)}, cmd.Start()
+	return &toolbox{cmd: cmd, in: in, out: bufio.NewReader(out), timeout: clientTimeout}, cmd.Start()
 }
 
 func (t *toolbox) close() error { return errors.Join(t.in.Close(), t.cmd.Wait()) }
 
 // run runs one tool. The whole process is ended when it takes too long, so that every later run fails as well.
 func (t *toolbox) run(ctx context.Context, stdin, class string, args ...string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = t.cmd.Process.Kill() })
 	defer stop()
