@@ -29,19 +29,19 @@ type ownAppend struct {
 // and without locks held, perhaps before appendOwn returns; it must not block. Its errors are errNotLeader, errNotEnoughAfterAppend and
 // errRequestTimedOut, after all of which the batch may still be in the log. With an error it was not appended and done hears nothing:
 // errNotLeader, errNotEnoughReplicas, errProposeTimeout, the sentinels of package producer. It may wait for room in the group's queue, up to
-// the timeout.
-func (p *partition) appendOwn(r *reign, sub submission, timeout time.Duration, done func(base, next ids.Offset, err error)) error {
+// room; timeout bounds all of it.
+func (p *partition) appendOwn(r *reign, sub submission, room, timeout time.Duration, done func(base, next ids.Offset, err error)) error {
 	if err := p.checkAppend(r, true); err != nil {
 		return err
 	}
 	o := &ownAppend{p: p, r: r, done: done, base: ids.NoOffset}
 	o.watch.op = o
-	deadline := time.Now().Add(timeout)
-	if !p.owner.cfg.Waiting.enter(&o.alarm, o, deadline) {
+	begun := time.Now()
+	if !p.owner.cfg.Waiting.enter(&o.alarm, o, begun.Add(timeout)) {
 		return fmt.Errorf("%w: too many requests wait", errProposeTimeout)
 	}
 	sub.waiter, sub.own = o, true
-	ctx, cancel := context.WithDeadline(r.ctx, deadline)
+	ctx, cancel := context.WithDeadline(r.ctx, begun.Add(room))
 	defer cancel()
 	if _, _, err := p.seq.submit(ctx, r, sub); err != nil {
 		if o.settle() {
@@ -149,6 +149,6 @@ func (m marker) submission(data []byte, waiter appendWaiter, slot int) submissio
 }
 
 // appendMarker appends a marker with acks=all, as appendOwn does.
-func (p *partition) appendMarker(r *reign, m marker, timeout time.Duration, done func(err error)) error {
-	return p.appendOwn(r, m.submission(m.batch(p.owner.cfg.Now()), nil, 0), timeout, func(_, _ ids.Offset, err error) { done(err) })
+func (p *partition) appendMarker(r *reign, m marker, room, timeout time.Duration, done func(err error)) error {
+	return p.appendOwn(r, m.submission(m.batch(p.owner.cfg.Now()), nil, 0), room, timeout, func(_, _ ids.Offset, err error) { done(err) })
 }

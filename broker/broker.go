@@ -46,10 +46,10 @@ type Broker struct {
 	groups *coordinator.Coordinator[*group.Machine]
 	txns   *coordinator.Coordinator[*txn.Machine]
 	// markerSender ends what txns decides; markerConns and coordinatorConns lead to other brokers.
-	markerSender                  *markerSender
-	markerConns, coordinatorConns *brokerConns
-	coordinations                 map[string]coordination
-	internal                      internalTopics
+	markerSender                                   *markerSender
+	markerConns, slowMarkerConns, coordinatorConns *brokerConns
+	coordinations                                  map[string]coordination
+	internal                                       internalTopics
 	// verifyTxn asks the coordinator of a transaction about partitions; one error for each, nil where the transaction may begin. It
 	// waits, until ctx ends at the latest. nil: there is no transaction coordinator.
 	verifyTxn func(ctx context.Context, v txnVerification) []error

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,10 @@ const (
 	markersPerRequest = 1000
 	// markerBackoff is the wait before a marker is tried again that had no leader to go to, or was refused for now.
 	markerBackoff = 50 * time.Millisecond
+	// markersWithin is how long a broker may take for markers until it is to say which are still under way, markersPatience how long for
+	// those of partitions that took too long before.
+	markersWithin   = 500 * time.Millisecond
+	markersPatience = 2 * time.Second
 	// markerTopicGone: a topic that the metadata here does not have for so long is gone. For less it may be new: the metadata of
 	// a broker that is not fenced is not much older than its session.
 	markerTopicGone = 10 * time.Second
@@ -34,8 +39,8 @@ type markerSenderConfig struct {
 	Self   ids.NodeID
 	// Write appends a marker to a partition led here; done hears once what became of it. It does not block.
 	Write func(p txn.Partition, ms *txn.Markers, done func(error))
-	// Request has another broker write markers.
-	Request func(ctx context.Context, node ids.NodeID, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error)
+	// Request has another broker write markers. Those of slow lanes must not hold up the others' answers.
+	Request func(ctx context.Context, lane markerLaneKey, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error)
 	// Report tells the machine of a partition of __transaction_state what is written; see txn.Machine.MarkersWritten.
 	Report func(partition int32, ms txn.Markers, written []txn.Partition, reply func(error))
 	Log    *zap.Logger
@@ -45,7 +50,8 @@ type markerSenderConfig struct {
 // have them or another coordinator has taken over.
 //
 // Each broker with partitions to write to has a lane: one goroutine while there is something to do, one request at a time
-// with all that has come together meanwhile. So a slow broker holds up its own partitions alone.
+// with all that has come together meanwhile. So a slow broker holds up its own partitions alone. Partitions whose markers took
+// longer than markersWithin have a lane for themselves until they are written: they hold up the others once at most.
 type markerSender struct {
 	cfg     markerSenderConfig
 	log     *zap.Logger
@@ -56,11 +62,12 @@ type markerSender struct {
 	wake    chan struct{} // capacity 1: something is in waiting or reports
 
 	mu      sync.Mutex
-	closed  bool                         // guarded by mu
-	tasks   map[markerKey]*markerTask    // guarded by mu
-	lanes   map[ids.NodeID]*markerLane   // guarded by mu
-	waiting []markerItem                 // guarded by mu; to be tried again
-	reports map[*markerTask][]markerItem // guarded by mu; written, and the machine could not take it
+	closed  bool                          // guarded by mu
+	tasks   map[markerKey]*markerTask     // guarded by mu
+	lanes   map[markerLaneKey]*markerLane // guarded by mu
+	slow    map[txn.Partition]struct{}    // guarded by mu; their last marker took too long
+	waiting []markerItem                  // guarded by mu; to be tried again
+	reports map[*markerTask][]markerItem  // guarded by mu; written, and the machine could not take it
 }
 
 // markerKey names a transaction: the coordinator's partition and the transactional id.
@@ -84,6 +91,20 @@ type markerItem struct {
 	missing   time.Time // since when the metadata does not have the topic; zero: it does
 }
 
+// markerLaneKey names a lane.
+type markerLaneKey struct {
+	node ids.NodeID
+	slow bool // of the partitions that took too long
+}
+
+// within is how long the broker may take for a request of the lane.
+func (k markerLaneKey) within() time.Duration {
+	if k.slow {
+		return markersPatience
+	}
+	return markersWithin
+}
+
 // markerLane has what waits for one broker.
 type markerLane struct {
 	items   []markerItem
@@ -93,7 +114,7 @@ type markerLane struct {
 func newMarkerSender(cfg markerSenderConfig) *markerSender {
 	s := &markerSender{
 		cfg: cfg, log: cfg.Log, noise: newLogLimiter(time.Second), wake: make(chan struct{}, 1), tasks: map[markerKey]*markerTask{},
-		lanes: map[ids.NodeID]*markerLane{}, reports: map[*markerTask][]markerItem{},
+		lanes: map[markerLaneKey]*markerLane{}, slow: map[txn.Partition]struct{}{}, reports: map[*markerTask][]markerItem{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.running.Go(s.retryLoop)
@@ -163,21 +184,24 @@ func (s *markerSender) routeLocked(it markerItem, gone []markerItem) []markerIte
 	case it.missing.IsZero():
 		it.missing = time.Now()
 	case time.Since(it.missing) >= markerTopicGone:
+		delete(s.slow, it.partition)
 		return append(gone, it)
 	}
 	if !exists || node == ids.NoNode {
 		s.waitLocked(it)
 		return gone
 	}
-	lane := s.lanes[node]
+	_, slow := s.slow[it.partition]
+	key := markerLaneKey{node, slow}
+	lane := s.lanes[key]
 	if lane == nil {
 		lane = &markerLane{}
-		s.lanes[node] = lane
+		s.lanes[key] = lane
 	}
 	lane.items = append(lane.items, it)
 	if !lane.running && !s.closed {
 		lane.running = true
-		s.running.Go(func() { s.runLane(node, lane) })
+		s.running.Go(func() { s.runLane(key, lane) })
 	}
 	return gone
 }
@@ -188,17 +212,17 @@ func (s *markerSender) waitLocked(it markerItem) {
 }
 
 // runLane works until nothing waits for the broker.
-func (s *markerSender) runLane(node ids.NodeID, lane *markerLane) {
+func (s *markerSender) runLane(key markerLaneKey, lane *markerLane) {
 	for {
-		items := s.take(node, lane)
+		items := s.take(key, lane)
 		if len(items) == 0 {
 			return
 		}
 		var codes []int16
-		if node == s.cfg.Self {
-			codes = s.writeHere(items)
+		if key.node == s.cfg.Self {
+			codes = s.writeHere(key, items)
 		} else {
-			codes = s.writeThere(node, items)
+			codes = s.writeThere(key, items)
 		}
 		if s.ctx.Err() == nil {
 			s.settle(items, codes)
@@ -207,7 +231,7 @@ func (s *markerSender) runLane(node ids.NodeID, lane *markerLane) {
 }
 
 // take takes what is next in the lane, without what is not wanted any more; nothing ends the lane.
-func (s *markerSender) take(node ids.NodeID, lane *markerLane) []markerItem {
+func (s *markerSender) take(key markerLaneKey, lane *markerLane) []markerItem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var items []markerItem
@@ -219,43 +243,56 @@ func (s *markerSender) take(node ids.NodeID, lane *markerLane) []markerItem {
 	}
 	if len(items) == 0 {
 		lane.running = false
-		delete(s.lanes, node)
+		delete(s.lanes, key)
 	}
 	return items
 }
 
-// writeHere writes markers to partitions led here, and returns a code for each.
-func (s *markerSender) writeHere(items []markerItem) []int16 {
-	codes := make([]int16, len(items))
-	var pending sync.WaitGroup
-	for i, it := range items {
-		pending.Add(1)
-		s.cfg.Write(it.partition, &it.task.ms, func(err error) {
-			codes[i] = errorCode(err)
-			pending.Done()
-		})
+// writeHere writes markers to partitions led here, and returns a code for each: REQUEST_TIMED_OUT for what takes too long.
+func (s *markerSender) writeHere(key markerLaneKey, items []markerItem) []int16 {
+	type outcome struct {
+		item int
+		code int16
 	}
-	pending.Wait()
+	outcomes := make(chan outcome, len(items)) // room for all, so that those who come too late do not wait
+	for i, it := range items {
+		s.cfg.Write(it.partition, &it.task.ms, func(err error) { outcomes <- outcome{i, errorCode(err)} })
+	}
+	codes := slices.Repeat([]int16{kerr.RequestTimedOut.Code}, len(items))
+	late := time.NewTimer(key.within())
+	defer late.Stop()
+	for range items {
+		select {
+		case o := <-outcomes:
+			codes[o.item] = o.code
+		case <-late.C:
+			return codes
+		case <-s.ctx.Done():
+			return codes
+		}
+	}
 	return codes
 }
 
-// writeThere has another broker write markers, and returns a code for each. No answer counts as REQUEST_TIMED_OUT.
-func (s *markerSender) writeThere(node ids.NodeID, items []markerItem) []int16 {
+// writeThere has another broker write markers, and returns a code for each, or none without an answer.
+func (s *markerSender) writeThere(key markerLaneKey, items []markerItem) []int16 {
 	type where struct {
 		producer  int64
 		topic     string
 		partition int32
 	}
 	answered := map[where]int16{}
-	resp, err := s.cfg.Request(s.ctx, node, markersRequest(items))
+	req := markersRequest(items)
+	setMarkersWait(req, key.within())
+	resp, err := s.cfg.Request(s.ctx, key, req)
 	if err != nil {
-		s.noise.warn(s.log, "broker does not write markers", zap.Int32("broker", int32(node)), zap.Error(err))
-	} else {
-		for _, m := range resp.Markers {
-			for _, t := range m.Topics {
-				for _, p := range t.Partitions {
-					answered[where{m.ProducerID, t.Topic, p.Partition}] = p.ErrorCode
-				}
+		s.noise.warn(s.log, "broker does not write markers", zap.Int32("broker", int32(key.node)), zap.Error(err))
+		return nil
+	}
+	for _, m := range resp.Markers {
+		for _, t := range m.Topics {
+			for _, p := range t.Partitions {
+				answered[where{m.ProducerID, t.Topic, p.Partition}] = p.ErrorCode
 			}
 		}
 	}
@@ -294,13 +331,23 @@ func markersRequest(items []markerItem) *kmsg.WriteTxnMarkersRequest {
 }
 
 // settle does what Kafka's coordinator does upon each code: the marker is written or not needed, or somebody newer has the
-// transaction, or it is tried again.
+// transaction, or it is tried again. No codes: nothing is known of any.
 func (s *markerSender) settle(items []markerItem, codes []int16) {
 	var written []markerItem
 	var refusals []func() // to be logged without the lock
 	s.mu.Lock()
 	for i, it := range items {
-		switch code := codes[i]; code {
+		if codes == nil {
+			s.waitLocked(it)
+			continue
+		}
+		code := codes[i]
+		if code == kerr.RequestTimedOut.Code {
+			s.slow[it.partition] = struct{}{}
+		} else {
+			delete(s.slow, it.partition)
+		}
+		switch code {
 		case 0, kerr.UnsupportedVersion.Code, kerr.UnsupportedForMessageFormat.Code:
 			written = append(written, it)
 		case kerr.InvalidProducerEpoch.Code, kerr.TransactionCoordinatorFenced.Code:

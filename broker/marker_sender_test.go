@@ -1,8 +1,10 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -26,7 +28,8 @@ type markerWorld struct {
 	refusals map[txn.Partition][]int16 // codes to answer with, before 0
 	written  map[txn.Partition]int
 	reported map[txn.Partition]int
-	refuse   []error // answers of the machine, before nil
+	refuse   []error                // answers of the machine, before nil
+	still    map[txn.Partition]bool // no marker gets through
 	dead     map[ids.NodeID]bool
 }
 
@@ -49,27 +52,41 @@ func (w *markerWorld) write(p txn.Partition) int16 {
 	return 0
 }
 
-func (w *markerWorld) request(_ context.Context, node ids.NodeID, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error) {
+func (w *markerWorld) request(_ context.Context, lane markerLaneKey, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error) {
 	w.mu.Lock()
-	dead := w.dead[node]
+	dead := w.dead[lane.node]
 	w.mu.Unlock()
 	if dead {
 		return nil, errors.New("connection refused")
 	}
-	resp := kmsg.NewPtrWriteTxnMarkersResponse()
+	resp, late := kmsg.NewPtrWriteTxnMarkersResponse(), false
 	for _, m := range req.Markers {
 		rm := kmsg.WriteTxnMarkersResponseMarker{ProducerID: m.ProducerID}
 		for _, t := range m.Topics {
 			rt := kmsg.WriteTxnMarkersResponseMarkerTopic{Topic: t.Topic}
 			for _, p := range t.Partitions {
-				code := w.write(txn.Partition{Topic: t.Topic, Index: p})
+				code, at := kerr.RequestTimedOut.Code, txn.Partition{Topic: t.Topic, Index: p}
+				if w.standsStill(at) {
+					late = true
+				} else {
+					code = w.write(at)
+				}
 				rt.Partitions = append(rt.Partitions, kmsg.WriteTxnMarkersResponseMarkerTopicPartition{Partition: p, ErrorCode: code})
 			}
 			rm.Topics = append(rm.Topics, rt)
 		}
 		resp.Markers = append(resp.Markers, rm)
 	}
+	if late {
+		time.Sleep(cmp.Or(markersWait(req), time.Minute))
+	}
 	return resp, nil
+}
+
+func (w *markerWorld) standsStill(p txn.Partition) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.still[p]
 }
 
 func (w *markerWorld) report(_ int32, _ txn.Markers, written []txn.Partition, reply func(error)) {
@@ -95,12 +112,16 @@ var (
 func withMarkers(t *testing.T, f func(t *testing.T, w *markerWorld, s *markerSender, ms txn.Markers)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &markerWorld{
-			leaders:  map[txn.Partition]ids.NodeID{hereA: 1, hereB: 1, thereA: 2, thereB: 3},
-			refusals: map[txn.Partition][]int16{}, written: map[txn.Partition]int{}, reported: map[txn.Partition]int{}, dead: map[ids.NodeID]bool{},
+			leaders: map[txn.Partition]ids.NodeID{hereA: 1, hereB: 1, thereA: 2, thereB: 3},
+			still:   map[txn.Partition]bool{}, refusals: map[txn.Partition][]int16{}, written: map[txn.Partition]int{}, reported: map[txn.Partition]int{}, dead: map[ids.NodeID]bool{},
 		}
 		s := newMarkerSender(markerSenderConfig{
 			Leader: w.leader, Self: 1, Request: w.request, Report: w.report, Log: zap.NewNop(),
-			Write: func(p txn.Partition, _ *txn.Markers, done func(error)) { done(kerr.ErrorForCode(w.write(p))) },
+			Write: func(p txn.Partition, _ *txn.Markers, done func(error)) {
+				if !w.standsStill(p) {
+					done(kerr.ErrorForCode(w.write(p)))
+				}
+			},
 		})
 		defer s.close()
 		f(t, w, s, txn.Markers{
@@ -222,6 +243,43 @@ func TestMarkersOfAFormerCoordinatorAreForgotten(t *testing.T) {
 		w.mu.Unlock()
 		time.Sleep(3 * markerBackoff)
 		w.want(t, s, once(), once(), 0)
+	})
+}
+
+// A partition that stands still holds up the markers of others at its broker once, for a moment, and its own go on when it does.
+func TestMarkersOfAPartitionThatStandsStillHoldUpNoOthers(t *testing.T) {
+	withMarkers(t, func(t *testing.T, w *markerWorld, s *markerSender, ms txn.Markers) {
+		healthy := txn.Partition{Topic: "there", Index: 2}
+		w.leaders[healthy] = 2
+		w.still[hereA], w.still[thereA] = true, true
+		ms.Partitions = []txn.Partition{hereA, thereA}
+		s.send(3, ms)
+		for i := range 50 {
+			begun := time.Now()
+			s.send(3, txn.Markers{
+				ID: fmt.Sprint("other", i), Producer: txn.Producer{ID: int64(100 + i)}, Commit: true, Version: txn.Version2,
+				Partitions: []txn.Partition{hereB, healthy},
+			})
+			for s.unwritten() > 1 {
+				time.Sleep(time.Millisecond)
+			}
+			limit := 2 * time.Millisecond
+			if i == 0 {
+				limit += markersWithin
+			}
+			if took := time.Since(begun); took > limit {
+				t.Fatalf("transaction %d took %v to end", i, took)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		w.mu.Lock()
+		clear(w.still)
+		w.mu.Unlock()
+		time.Sleep(markersPatience + 2*markerBackoff)
+		w.want(t, s, map[txn.Partition]int{hereA: 1, thereA: 1, hereB: 50, healthy: 50}, map[txn.Partition]int{hereA: 1, thereA: 1, hereB: 50, healthy: 50}, 0)
+		if len(s.slow) != 0 || len(s.lanes) != 0 {
+			t.Errorf("slow %v, lanes %v", s.slow, s.lanes)
+		}
 	})
 }
 

@@ -1,102 +1,53 @@
 package broker
 
 import (
+	"encoding/binary"
 	"sync"
 	"time"
 
 	"cairn/broker/coordinator"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-const (
-	// markerQueue bounds the markers that wait for a worker, markerWorkers how many are proposed at a time: that may wait for room in
-	// the queue of a partition's group.
-	markerQueue   = 8192
-	markerWorkers = 8
-)
+// markersWaitTag is a tagged field of WriteTxnMarkers requests that brokers of cairn set: an int32, big-endian, of milliseconds after which the
+// answer is wanted, with REQUEST_TIMED_OUT for markers that are still under way. Without it they are waited for.
+const markersWaitTag = 10_000
 
-// markerJob is one marker for one partition.
-type markerJob struct {
-	topic     string
-	partition int32
-	marker    marker
-	done      func(error)
+// setMarkersWait puts the tagged field into a request.
+func setMarkersWait(req *kmsg.WriteTxnMarkersRequest, wait time.Duration) {
+	req.UnknownTags.Set(markersWaitTag, binary.BigEndian.AppendUint32(nil, uint32(wait.Milliseconds())))
 }
 
-// markerWriter appends the markers of transaction coordinators, this broker's own and others', to partitions led here.
-type markerWriter struct {
-	find    func(topic string, partition int32) (*partition, error)
-	timeout time.Duration
-	jobs    chan markerJob
-	running sync.WaitGroup
-
-	mu     sync.RWMutex
-	closed bool // guarded by mu; nothing is put into jobs any more
-}
-
-func newMarkerWriter(find func(string, int32) (*partition, error), timeout time.Duration) *markerWriter {
-	w := &markerWriter{find: find, timeout: timeout, jobs: make(chan markerJob, markerQueue)}
-	for range markerWorkers {
-		w.running.Go(func() {
-			for j := range w.jobs {
-				w.append(j)
-			}
-		})
-	}
-	return w
-}
-
-// close appends what is queued and ends the workers.
-func (w *markerWriter) close() {
-	w.mu.Lock()
-	w.closed = true
-	close(w.jobs)
-	w.mu.Unlock()
-	w.running.Wait()
-}
-
-// write queues a marker; done hears once what became of it. It does not block: when the queue is full that is errRequestTimedOut, upon which a
-// coordinator tries again.
-func (w *markerWriter) write(j markerJob) {
-	w.mu.RLock()
-	queued := false
-	if !w.closed {
-		select {
-		case w.jobs <- j:
-			queued = true
-		default:
+// markersWait reads the tagged field; 0: there is none.
+func markersWait(req *kmsg.WriteTxnMarkersRequest) (wait time.Duration) {
+	req.UnknownTags.Each(func(tag uint32, value []byte) {
+		if tag == markersWaitTag && len(value) == 4 {
+			wait = time.Duration(int32(binary.BigEndian.Uint32(value))) * time.Millisecond
 		}
-	}
-	w.mu.RUnlock()
-	if !queued {
-		j.done(errRequestTimedOut)
-	}
+	})
+	return max(wait, 0)
 }
 
-func (w *markerWriter) append(j markerJob) {
-	if plantedMarker(j) {
-		return
-	}
-	p, err := w.find(j.topic, j.partition)
-	if err == nil {
-		r := p.serving()
-		if r == nil {
-			err = errNotLeader
-		} else {
-			err = p.appendMarker(r, j.marker, w.timeout, j.done)
-		}
-	}
+// appendMarkerHere is an appendMarkerFunc for the partitions that are led here.
+func (b *Broker) appendMarkerHere(to markerTarget, room, timeout time.Duration, done func(error)) error {
+	p, err := b.replicas.lookup(to.topic, to.partition)
 	if err != nil {
-		j.done(err)
+		return err
 	}
+	r := p.serving()
+	if r == nil {
+		return errNotLeader
+	}
+	return p.appendMarker(r, to.marker, room, timeout, done)
 }
 
 // writeMarker appends a marker to a partition led here, with acks=all. It does not block; done hears once what became of it. Markers for the
 // offsets of groups go through the group coordinator, which keeps what they end.
 func (b *Broker) writeMarker(topic string, partition int32, m marker, done func(error)) {
 	if topic != offsetsTopic {
-		b.markers.write(markerJob{topic, partition, m, done})
+		b.markers.write(markerTarget{topicPartition{topic, partition}, m}, done)
 		return
 	}
 	b.groups.WriteMarker(partition, coordinator.Marker{
@@ -105,17 +56,20 @@ func (b *Broker) writeMarker(topic string, partition int32, m marker, done func(
 	}, done)
 }
 
-// markersOp is one WriteTxnMarkers request until all its markers are settled.
+// markersOp is one WriteTxnMarkers request until all its markers are settled, or its sender will not wait any longer.
 type markersOp struct {
-	r    *request
-	resp *kmsg.WriteTxnMarkersResponse
+	alarm
+	r       *request
+	resp    *kmsg.WriteTxnMarkersResponse
+	waiting *purgatory
 
 	mu      sync.Mutex
-	pending int // guarded by mu, as the error codes in resp; one more while the handler is at work
+	pending int  // guarded by mu, as the error codes in resp; one more while the handler is at work
+	replied bool // guarded by mu
 }
 
 // handleWriteTxnMarkers answers WriteTxnMarkers, versions 1 and 2: each marker goes to each of its partitions, and the request is
-// answered when all are in the log with acks=all, or refused.
+// answered when all are in the log with acks=all, or refused, or after as long as its tagged field says.
 func handleWriteTxnMarkers(b *Broker, r *request) {
 	req := r.msg.(*kmsg.WriteTxnMarkersRequest)
 	n := 0
@@ -127,10 +81,14 @@ func handleWriteTxnMarkers(b *Broker, r *request) {
 	if refuseTooMany(r, n) {
 		return
 	}
-	op := &markersOp{r: r, resp: kmsg.NewPtrWriteTxnMarkersResponse(), pending: n + 1}
+	op := &markersOp{r: r, resp: kmsg.NewPtrWriteTxnMarkersResponse(), waiting: b.purgatory, pending: n + 1}
 	op.resp.Markers = make([]kmsg.WriteTxnMarkersResponseMarker, len(req.Markers))
 	for i := range req.Markers {
 		op.submit(b, &req.Markers[i], &op.resp.Markers[i])
+	}
+	if wait := markersWait(req); wait > 0 {
+		// Without a place for the alarm the answer waits as it does for others.
+		b.purgatory.enter(&op.alarm, op, time.Now().Add(wait))
 	}
 	op.settle(nil, nil)
 }
@@ -149,7 +107,7 @@ func (op *markersOp) submit(b *Broker, asked *kmsg.WriteTxnMarkersRequestMarker,
 		t.Partitions = make([]kmsg.WriteTxnMarkersResponseMarkerTopicPartition, len(asked.Topics[i].Partitions))
 		for j, partition := range asked.Topics[i].Partitions {
 			p := &t.Partitions[j]
-			p.Partition = partition
+			p.Partition, p.ErrorCode = partition, kerr.RequestTimedOut.Code // until it is settled
 			b.writeMarker(t.Topic, partition, m, func(err error) { op.settle(p, err) })
 		}
 	}
@@ -158,16 +116,36 @@ func (op *markersOp) submit(b *Broker, asked *kmsg.WriteTxnMarkersRequestMarker,
 // settle notes one partition's outcome, and answers after the last one.
 func (op *markersOp) settle(p *kmsg.WriteTxnMarkersResponseMarkerTopicPartition, err error) {
 	op.mu.Lock()
-	if p != nil {
+	if p != nil && !op.replied {
 		p.ErrorCode = errorCode(err)
 	}
 	op.pending--
 	last := op.pending == 0
 	op.mu.Unlock()
 	if last {
+		op.answer()
+	}
+}
+
+func (op *markersOp) answer() {
+	op.mu.Lock()
+	first := !op.replied
+	op.replied = true
+	op.mu.Unlock()
+	if first {
+		op.waiting.leave(&op.alarm)
 		op.r.reply(op.resp)
 	}
 }
+
+// expired implements parked: what is not settled stays REQUEST_TIMED_OUT.
+func (op *markersOp) expired() { op.answer() }
+
+// woken implements parked; it watches no offset.
+func (op *markersOp) woken(*watch, wakeCause) {}
+
+// outlivesReign implements parked.
+func (op *markersOp) outlivesReign() bool { return false }
 
 // topicPartition names a partition as clients do.
 type topicPartition struct {

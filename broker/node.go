@@ -211,7 +211,7 @@ func (n *Node) startBroker() error {
 		ProducerExpiry: b.producerExpiry, ProducerCheck: n.cfg.ProducerCheck, RetentionCheck: n.cfg.RetentionCheck, Dial: n.dialNode, Fail: n.fail,
 		Waiting: b.purgatory, Log: n.log,
 	})
-	b.markers = newMarkerWriter(b.replicas.lookup, n.cfg.RequestTimeout)
+	b.markers = newMarkerWriter(b.appendMarkerHere, n.cfg.RequestTimeout)
 	return nil
 }
 

@@ -20,4 +20,4 @@ func plantedSubmit(ctx context.Context, s *sequencer, r *reign, sub submission) 
 
 func (p *partition) plantedISR(*isr.Leader, isr.Proposal) bool { return false }
 
-func plantedMarker(markerJob) bool { return false }
+func plantedMarker(markerTarget, func(error)) bool { return false }

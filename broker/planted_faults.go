@@ -94,10 +94,10 @@ func (p *partition) plantedISR(l *isr.Leader, proposal isr.Proposal) bool {
 }
 
 // plantedMarker reports whether the marker is lost though its coordinator hears that it is written.
-func plantedMarker(j markerJob) bool {
-	if !planted(plantMarker) || j.partition != 0 {
+func plantedMarker(to markerTarget, done func(error)) bool {
+	if !planted(plantMarker) || to.partition != 0 {
 		return false
 	}
-	j.done(nil)
+	done(nil)
 	return true
 }

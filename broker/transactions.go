@@ -33,15 +33,17 @@ func (b *Broker) newTxnMachine(partition int32) *txn.Machine {
 }
 
 const (
-	// markersWithin is how long another broker has for a WriteTxnMarkers request, txnQuestionWithin for AddPartitionsToTxn.
-	markersWithin     = 10 * time.Second
-	txnQuestionWithin = 5 * time.Second
+	// markersAnswerWithin is how long another broker has for a WriteTxnMarkers request, which asks for an answer sooner than that;
+	// txnQuestionWithin is for AddPartitionsToTxn.
+	markersAnswerWithin = 10 * time.Second
+	txnQuestionWithin   = 5 * time.Second
 )
 
 // startTransactions starts what writes markers and asks coordinators.
 func (b *Broker) startTransactions(dial func(ctx context.Context, node ids.NodeID) (net.Conn, error)) {
 	name := fmt.Sprintf("broker-%d-", b.nodeID)
-	b.markerConns = &brokerConns{dial: dial, clientID: name + "markers", within: markersWithin}
+	b.markerConns = &brokerConns{dial: dial, clientID: name + "markers", within: markersAnswerWithin}
+	b.slowMarkerConns = &brokerConns{dial: dial, clientID: name + "slow-markers", within: markersAnswerWithin}
 	b.coordinatorConns = &brokerConns{dial: dial, clientID: name + "transactions", within: txnQuestionWithin}
 	b.verifyTxn = b.verifyTransaction
 	b.markerSender = newMarkerSender(markerSenderConfig{
@@ -52,8 +54,12 @@ func (b *Broker) startTransactions(dial func(ctx context.Context, node ids.NodeI
 				coordinatorEpoch: ms.CoordinatorEpoch, version: ms.Version,
 			}, done)
 		},
-		Request: func(ctx context.Context, node ids.NodeID, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error) {
-			resp, err := b.markerConns.request(ctx, node, req)
+		Request: func(ctx context.Context, lane markerLaneKey, req *kmsg.WriteTxnMarkersRequest) (*kmsg.WriteTxnMarkersResponse, error) {
+			conns := b.markerConns
+			if lane.slow {
+				conns = b.slowMarkerConns
+			}
+			resp, err := conns.request(ctx, lane.node, req)
 			if err != nil {
 				return nil, err
 			}
@@ -78,6 +84,7 @@ func (b *Broker) stopTransactions() {
 	}
 	b.markerSender.close()
 	b.markerConns.close()
+	b.slowMarkerConns.close()
 	b.coordinatorConns.close()
 }
 

@@ -303,7 +303,7 @@ func TestOwnAppendsWaitForTheHighWatermark(t *testing.T) {
 	own := func(epoch int16) error {
 		raw := testBatch(t, 3, fromProducer(700, epoch, -1), inTransaction)
 		h := batch.DecodeHeader(raw)
-		return p.appendOwn(p.serving(), submission{data: raw, kind: engine.KindData, batch: producerBatch(&h)}, testTimeout, done)
+		return p.appendOwn(p.serving(), submission{data: raw, kind: engine.KindData, batch: producerBatch(&h)}, testTimeout, testTimeout, done)
 	}
 	if err := own(2); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestOwnAppendsWaitForTheHighWatermark(t *testing.T) {
 	}
 	r := p.serving()
 	p.stop()
-	if err := p.appendMarker(r, marker{producerID: 700, producerEpoch: 2}, testTimeout, func(err error) { heard <- outcome{err: err} }); errorCode(err) != kerr.NotLeaderForPartition.Code {
+	if err := p.appendMarker(r, marker{producerID: 700, producerEpoch: 2}, testTimeout, testTimeout, func(err error) { heard <- outcome{err: err} }); errorCode(err) != kerr.NotLeaderForPartition.Code {
 		t.Errorf("after the reign: %v", err)
 	}
 	if len(heard) != 0 {
