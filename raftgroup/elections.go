@@ -23,7 +23,8 @@ const (
 )
 
 // elections makes local replicas campaign at once, instead of when a timer of Raft runs out: it hands them a TimeoutNow as if their
-// leader had sent it. A request is repeated until the group has another leader or the deadline has passed. One goroutine.
+// leader had sent it. A request is repeated until the group has another leader or the deadline has passed; a failover stays ready up to
+// its deadline. One goroutine.
 type elections struct {
 	h      *Host
 	ctx    context.Context
@@ -93,11 +94,14 @@ func (e *elections) due(now time.Time) (msgs []raftpb.Message, next time.Duratio
 	defer e.mu.Unlock()
 	next = time.Hour
 	for lr, c := range e.pending {
-		if c.settled(lr) || now.After(c.deadline) {
+		settled := c.settled(lr)
+		if now.After(c.deadline) || settled && (c.dead == 0 || lr.isUnloaded()) {
 			delete(e.pending, lr)
 			continue
 		}
-		if !now.Before(c.next) && c.attempt(now, lr.leader.Load().term) {
+		if settled {
+			c.rest(now, lr.leader.Load().term)
+		} else if !now.Before(c.next) && c.attempt(now, lr.leader.Load().term) {
 			msgs = c.request(msgs, lr)
 		}
 		next = min(next, max(c.next.Sub(now), time.Millisecond))
@@ -107,13 +111,8 @@ func (e *elections) due(now time.Time) (msgs []raftpb.Message, next time.Duratio
 
 // settled reports whether the campaign has reached its aim or lost its reason.
 func (c *campaign) settled(lr *localReplica) bool {
-	select {
-	case <-lr.unloaded:
-		return true
-	default:
-	}
 	l := *lr.leader.Load()
-	if l.leader == lr.self {
+	if l.leader == lr.self || lr.isUnloaded() {
 		return true
 	}
 	if c.dead != 0 {
@@ -122,11 +121,19 @@ func (c *campaign) settled(lr *localReplica) bool {
 	return l.leader != 0 && l.term > c.from.term
 }
 
+// rest is what a failover does once it is settled, up to its deadline. The other survivor may not have heard of the new leader and depose it
+// with a request that was due, though its own log is behind by then and it cannot win: the campaign goes on at once, when without it the group
+// would wait for a timer of Raft.
+func (c *campaign) rest(now time.Time, term ids.Term) {
+	c.retry, c.patience, c.waited, c.sentTerm = skippedRetry, 0, false, term
+	c.next = now.Add(electionRetry)
+}
+
 // request appends what makes Raft campaign. A candidate ignores it, also one that waits for votes which were lost: after an election
-// without a winner it is first made a follower, by news of a higher term.
+// without a winner it is first made a follower, by news of a higher term; so is one that knew no leader to begin with, which may stand already.
 func (c *campaign) request(msgs []raftpb.Message, lr *localReplica) []raftpb.Message {
 	m := raftpb.Message{Type: raftpb.TimeoutNow, To: uint64(lr.self), ShardID: uint64(lr.shard)}
-	if l := *lr.leader.Load(); l.leader == 0 && l.term > c.from.term {
+	if l := *lr.leader.Load(); l.leader == 0 && (l.term > c.from.term || c.from.leader == 0) {
 		msgs = append(msgs, raftpb.Message{Type: raftpb.NoOP, To: m.To, ShardID: m.ShardID, Term: uint64(l.term) + 1})
 	}
 	return append(msgs, m)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lni/dragonboat/v4/raftpb"
+
 	"cairn/internal/ids"
 )
 
@@ -107,5 +109,31 @@ func TestALongerLogStandsAndARefusedCandidateMakesRoom(t *testing.T) {
 	c.react(now, false)
 	if d := c.next.Sub(now); d < failOverStagger {
 		t.Fatalf("a refused candidate stands again after %v", d)
+	}
+}
+
+func TestACandidateIsMadeAFollowerFirst(t *testing.T) {
+	kinds := func(c *campaign, leader ids.ReplicaID, term ids.Term) (kinds []raftpb.MessageType) {
+		lr := newLocalReplica(7, 2, nil, func(ids.ReplicaID, ids.Term) {})
+		lr.announce(leader, term)
+		for _, m := range c.request(nil, lr) {
+			kinds = append(kinds, m.Type)
+		}
+		return kinds
+	}
+	for _, c := range []struct {
+		what    string
+		from    leadership
+		leader  ids.ReplicaID
+		term    ids.Term
+		request int
+	}{
+		{"follower of the dead leader", leadership{1, 5}, 1, 5, 1},
+		{"candidate of this failover", leadership{1, 5}, 0, 6, 2},
+		{"candidate of an earlier one", leadership{0, 6}, 0, 6, 2},
+	} {
+		if got := kinds(&campaign{from: c.from, dead: 1}, c.leader, c.term); len(got) != c.request || got[len(got)-1] != raftpb.TimeoutNow {
+			t.Errorf("%s is sent %v", c.what, got)
+		}
 	}
 }

@@ -276,6 +276,35 @@ func TestFailOverWhenTheFirstInTurnIsBehind(t *testing.T) {
 	sameLog(t, ms[1], ms[2])
 }
 
+// The winner of a failover is deposed by the other survivor, whose request was under way and whose log is behind by then.
+func TestFailOverGoesOnWhenItsWinnerIsDeposed(t *testing.T) {
+	c := newCluster(t)
+	deaf := nodeOptions{host: func(c *Config) {
+		c.Faults.DropMessage = func(_ ids.ShardID, from, to ids.ReplicaID, kind string) bool { return from == 2 && kind == "Replicate" }
+	}}
+	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, deaf)
+	ms := threeWay(1, a, b, d)
+	w := ms[0].lead(t)
+	w.write(10, 1000)
+	w.settled()
+	sameLog(t, ms[0], ms[1])
+	sameLog(t, ms[0], ms[2])
+	a.isolate()
+	b.host.FailOver(1)
+	leads := func() bool { _, ok := ms[1].leads(); return ok }
+	eventually(t, "the first in turn leads", leads)
+	first, _ := ms[1].lr.leading()
+	eventually(t, "it is ahead", func() bool { return ms[1].Log().LastIndex() > ms[2].Log().LastIndex() })
+	deposed := time.Now()
+	d.host.campaign(ms[2].lr)
+	eventually(t, "it leads again", func() bool { term, ok := ms[1].lr.leading(); return ok && term > first })
+	took := time.Since(deposed)
+	t.Logf("led again after %v", took)
+	if took > time.Second && !raceDetector {
+		t.Errorf("it took %v to lead again", took)
+	}
+}
+
 // A node that shuts down in order hands over all its groups, each as soon as its proposals are applied.
 func TestHandOverOfManyGroups(t *testing.T) {
 	const groups = 60

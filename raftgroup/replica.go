@@ -63,6 +63,15 @@ func newLocalReplica(shard ids.ShardID, self ids.ReplicaID, voters map[ids.Repli
 
 func (lr *localReplica) markUnloaded() { lr.unloadOnce.Do(func() { close(lr.unloaded) }) }
 
+func (lr *localReplica) isUnloaded() bool {
+	select {
+	case <-lr.unloaded:
+		return true
+	default:
+		return false
+	}
+}
+
 // leading reports whether this replica was announced as the leader, and of which term.
 func (lr *localReplica) leading() (ids.Term, bool) {
 	l := lr.leader.Load()

@@ -51,9 +51,12 @@ func (b *bench) faults() []fault {
 	}
 }
 
-// failover measures all faults with one partition and with many.
+// failover measures all faults with one partition and with many: the cases failover-1 and failover-1000.
 func (b *bench) failover(ctx context.Context) error {
 	for _, partitions := range []int32{1, 1000} {
+		if !b.only.MatchString(fmt.Sprintf("%s-%d", failoverCase, partitions)) {
+			continue
+		}
 		if err := b.failoverOf(ctx, partitions); err != nil {
 			return fmt.Errorf("%d partitions: %w", partitions, err)
 		}
@@ -83,6 +86,7 @@ func (b *bench) failoverOf(ctx context.Context, partitions int32) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", f.name, i+1, err)
 			}
+			fmt.Printf("%s, %d partitions, %s, round %d of %d: %v\n", failoverCase, partitions, f.name, i+1, f.rounds, d.Round(time.Millisecond))
 			took = append(took, d)
 		}
 		slices.Sort(took)

@@ -101,10 +101,8 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%s: %w", groupsCase, err)
 		}
 	}
-	if o.only.MatchString(failoverCase) {
-		if err := b.failover(ctx); err != nil {
-			return fmt.Errorf("%s: %w", failoverCase, err)
-		}
+	if err := b.failover(ctx); err != nil {
+		return fmt.Errorf("%s: %w", failoverCase, err)
 	}
 	text := b.report.String()
 	fmt.Print(text)
