@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -13,9 +12,30 @@ import (
 
 // Problem is something that Verify found wrong in a partition's rows.
 type Problem struct {
+	Part   ProblemPart
 	Offset ids.Offset    // of the batch; NoOffset: not about a batch
 	Index  ids.RaftIndex // of the entry; 0: not about an entry
 	What   string
+}
+
+// ProblemPart is the part of what is stored that a problem is about: it decides what can be done.
+type ProblemPart string
+
+// The parts.
+const (
+	ProblemRecords ProblemPart = "records" // a batch is damaged or missing
+	ProblemIndex   ProblemPart = "index"   // a time row or the row of an aborted transaction does not fit the batches
+	ProblemLog     ProblemPart = "log"     // entry rows and what is stored about the log as a whole
+)
+
+// Verification is what Inspect found.
+type Verification struct {
+	Start, End       ids.Offset // of the log; End is exclusive
+	Batches, Entries int64
+	Bytes            int64 // of the batches
+	TimeRows         int64
+	AbortedRows      int64
+	Problems         []Problem
 }
 
 func (p Problem) String() string {
@@ -33,22 +53,30 @@ func (p Problem) String() string {
 // problemsMax is how many problems are listed; what follows from damage is not worth more.
 const problemsMax = 100
 
-// Verify reads all rows of a partition, batches included, and checks that they agree: CRCs; offsets without a gap
-// from the log start to the log end; every entry row follows from the one before it, and its batch is there and is
-// the one it describes; epochs, start point and checkpoint fit. It reads a snapshot of the store, not memory, so it
-// works beside saves and on a stopped broker alike. An error means that rows could not be read at all.
+// Verify is Inspect for those who want to know the problems alone.
 func (e *Engine) Verify(p ids.PartitionID) ([]Problem, error) {
+	v, err := e.Inspect(p)
+	return v.Problems, err
+}
+
+// Inspect reads all rows of a partition, batches included, and checks that they agree: CRCs; offsets without a gap
+// from the log start to the log end; every entry row follows from the one before it, and its batch is there and is
+// the one it describes; time rows and rows of aborted transactions fit the batches; epochs, start point and checkpoint
+// fit. It reads a snapshot of the store, not memory, so it works beside saves and on a stopped broker alike. An error
+// means that rows could not be read at all.
+func (e *Engine) Inspect(p ids.PartitionID) (Verification, error) {
 	snapshot := e.db.NewSnapshot()
 	v := &verifier{r: snapshot, p: p, end: ids.NoOffset, txns: map[int64]ids.Offset{}}
 	err := v.run()
-	return v.problems, errors.Join(err, snapshot.Close())
+	v.found.Start, v.found.End = v.meta.LogStart, v.state.Next
+	return v.found, errors.Join(err, snapshot.Close())
 }
 
 // verifier walks the entry rows in order and the data rows beside them. It shares no code with the write path.
 type verifier struct {
-	r        pebble.Reader
-	p        ids.PartitionID
-	problems []Problem
+	r     pebble.Reader
+	p     ids.PartitionID
+	found Verification
 
 	owner ownerRow
 	meta  metaRow
@@ -58,7 +86,8 @@ type verifier struct {
 	more bool       // data stands on a row that is not yet checked
 	end  ids.Offset // behind the last checked data row; NoOffset before the first
 
-	txns    map[int64]ids.Offset // first offsets of transactions that began behind the start point and are open
+	index   indexWalk
+	txns    map[int64]ids.Offset // first offsets, as far as they are stored, of transactions that are open
 	state   LogState             // after the last checked entry
 	last    ids.RaftIndex
 	term    ids.Term
@@ -66,11 +95,19 @@ type verifier struct {
 	epochs  []EpochStart // that began behind the start point
 }
 
+// problem is one of the log as a whole.
 func (v *verifier) problem(o ids.Offset, i ids.RaftIndex, format string, args ...any) {
-	if len(v.problems) < problemsMax {
-		v.problems = append(v.problems, Problem{Offset: o, Index: i, What: fmt.Sprintf(format, args...)})
+	v.problemOf(ProblemLog, o, i, format, args...)
+}
+
+func (v *verifier) problemOf(part ProblemPart, o ids.Offset, i ids.RaftIndex, format string, args ...any) {
+	if !v.full() {
+		v.found.Problems = append(v.found.Problems, Problem{Part: part, Offset: o, Index: i, What: fmt.Sprintf(format, args...)})
 	}
 }
+
+// full: there are as many problems as are listed.
+func (v *verifier) full() bool { return len(v.found.Problems) >= problemsMax }
 
 func (v *verifier) run() (err error) {
 	if err := v.load(); err != nil {
@@ -82,13 +119,17 @@ func (v *verifier) run() (err error) {
 	}
 	defer func() { err = errors.Join(err, v.data.Close()) }()
 	v.more = v.data.First()
+	defer func() { err = errors.Join(err, v.index.close()) }()
+	if err := v.index.open(v.r, v.p); err != nil {
+		return err
+	}
 	if err := v.prefix(); err != nil {
 		return err
 	}
 	if err := v.entries(); err != nil {
 		return err
 	}
-	for v.more && len(v.problems) < problemsMax {
+	for v.more && !v.full() {
 		_, base, err := v.batch()
 		if err != nil {
 			return err
@@ -99,7 +140,7 @@ func (v *verifier) run() (err error) {
 		return err
 	}
 	v.tables()
-	return errors.Join(v.checkpoint(), v.times())
+	return errors.Join(v.checkpoint(), v.restOfIndexes())
 }
 
 // load reads what stands beside the log.
@@ -156,7 +197,17 @@ func (v *verifier) prefix() error {
 		if base >= v.start.Next {
 			break
 		}
+		info, err := v.storedInfo()
+		if err != nil {
+			return err
+		}
 		if _, _, err := v.batch(); err != nil {
+			return err
+		}
+		if base < v.meta.LogStart && v.end <= v.meta.LogStart { // left over: it goes with the next deletion
+			continue
+		}
+		if err := errors.Join(v.indexed(&info, nil), v.transaction(0, &info)); err != nil {
 			return err
 		}
 	}
@@ -176,14 +227,16 @@ func (v *verifier) batch() (h batch.Header, base ids.Offset, err error) {
 	}
 	switch {
 	case v.end == ids.NoOffset && base > v.meta.LogStart:
-		v.problem(base, 0, "the first batch begins above the log start %d", v.meta.LogStart)
+		v.problemOf(ProblemRecords, base, 0, "the first batch begins above the log start %d", v.meta.LogStart)
 	case v.end != ids.NoOffset && base != v.end:
-		v.problem(base, 0, "follows offset %d", v.end-1)
+		v.problemOf(ProblemRecords, base, 0, "follows offset %d", v.end-1)
 	}
 	h, problem := checkBatch(b, base)
 	if problem != nil {
-		v.problem(base, 0, "%v", problem)
+		v.problemOf(ProblemRecords, base, 0, "%v", problem)
 	}
+	v.found.Batches++
+	v.found.Bytes += int64(len(b))
 	v.end = max(ids.Offset(h.NextOffset()), base+1)
 	v.more = v.data.Next()
 	return h, base, nil
@@ -211,7 +264,7 @@ func (v *verifier) entries() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	for ok := it.First(); ok && len(v.problems) < problemsMax; ok = it.Next() {
+	for ok := it.First(); ok && !v.full(); ok = it.Next() {
 		_, _, index, err := parseEntryKey(it.Key())
 		if err != nil {
 			return err
@@ -224,6 +277,7 @@ func (v *verifier) entries() (err error) {
 		if err := row.decode(index, b); err != nil {
 			return err
 		}
+		v.found.Entries++
 		if index != v.last+1 {
 			v.problem(ids.NoOffset, index, "follows entry %d", v.last)
 		}
@@ -302,35 +356,32 @@ func (v *verifier) dataOf(row *EntryRow, want *LogState) error {
 	}
 	want.Next += ids.Offset(i.LastOffsetDelta) + 1
 	want.LogBytes += int64(i.Size)
+	if err := v.indexed(&i, want); err != nil {
+		return err
+	}
 	if !v.more {
-		v.problem(i.Base, row.Index, "has no batch")
+		v.problemOf(ProblemRecords, i.Base, row.Index, "has no batch")
 		return v.data.Error()
 	}
 	if _, base, err := parseDataKey(v.data.Key()); err != nil {
 		return err
 	} else if base > i.Base {
-		v.problem(i.Base, row.Index, "has no batch: the next is at offset %d", base)
+		v.problemOf(ProblemRecords, i.Base, row.Index, "has no batch: the next is at offset %d", base)
 		return nil
 	}
-	raw, err := v.data.ValueAndErr()
+	got, err := v.storedInfo()
 	if err != nil {
 		return err
 	}
-	m, markerErr := batch.ParseMarker(raw)
-	h, base, err := v.batch()
+	_, base, err := v.batch()
 	if err != nil {
 		return err
-	}
-	got := BatchInfo{
-		IsMarker: h.IsControl() && markerErr == nil, Marker: m,
-		Base: base, Size: int32(h.Size()), LastOffsetDelta: h.LastOffsetDelta, Count: h.RecordCount, LeaderEpoch: ids.LeaderEpoch(h.LeaderEpoch),
-		Attributes: h.Attributes, MaxTimestamp: h.MaxTimestamp, ProducerID: h.ProducerID, ProducerEpoch: h.ProducerEpoch, BaseSequence: h.BaseSequence,
 	}
 	if got.Count < i.Count {
 		got.Count, got.Size, got.Attributes, got.MaxTimestamp = i.Count, i.Size, i.Attributes, i.MaxTimestamp
 	}
 	if got != i {
-		v.problem(base, row.Index, "batch %+v, the entry row describes %+v", got, i)
+		v.problemOf(ProblemRecords, base, row.Index, "batch %+v, the entry row describes %+v", got, i)
 	}
 	return v.transaction(row.Index, &i)
 }
@@ -355,12 +406,12 @@ func (v *verifier) transaction(index ids.RaftIndex, i *BatchInfo) error {
 	found, err := v.get(appendAbortedKey(nil, v.p, b.LastOffset), func(value []byte) error {
 		row, err := decodeAbortedRow(value)
 		if err == nil && (row.ProducerID != b.ProducerID || row.First > first || row.Stable > b.LastOffset+1) {
-			v.problem(b.LastOffset, index, "aborts %+v, expected producer %d from %d at the latest", row, b.ProducerID, first)
+			v.problemOf(ProblemIndex, b.LastOffset, index, "aborts %+v, expected producer %d from %d at the latest", row, b.ProducerID, first)
 		}
 		return err
 	})
 	if err == nil && !found {
-		v.problem(b.LastOffset, index, "aborts the transaction of producer %d from %d, of which there is no row", b.ProducerID, first)
+		v.problemOf(ProblemIndex, b.LastOffset, index, "aborts the transaction of producer %d from %d, of which there is no row", b.ProducerID, first)
 	}
 	return err
 }
@@ -408,34 +459,4 @@ func (v *verifier) checkpoint() error {
 		v.problem(ids.NoOffset, 0, "high watermark %d is above the log end %d", c.HighWatermark, v.state.Next)
 	}
 	return nil
-}
-
-// times checks that time rows rise and lie inside the log.
-func (v *verifier) times() (err error) {
-	lo, hi := partitionBounds(rowTime, v.p)
-	it, err := v.r.NewIter(&pebble.IterOptions{LowerBound: lo, UpperBound: hi})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	before := timeRow{MaxTimestamp: math.MinInt64}
-	for ok := it.First(); ok; ok = it.Next() {
-		_, base, err := parseTimeKey(it.Key())
-		if err != nil {
-			return err
-		}
-		b, err := it.ValueAndErr()
-		if err != nil {
-			return err
-		}
-		t, err := decodeTimeRow(b)
-		if err != nil {
-			return err
-		}
-		if base >= v.state.Next || t.MaxTimestamp < before.MaxTimestamp || t.MaxTimestamp > v.state.MaxTimestamp || t.MaxTimestampBase > base || t.MaxTimestampBase < before.MaxTimestampBase {
-			v.problem(base, 0, "time row %+v behind %+v, the log ends at %d with %d", t, before, v.state.Next, v.state.MaxTimestamp)
-		}
-		before = t
-	}
-	return it.Error()
 }

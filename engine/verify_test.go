@@ -92,6 +92,26 @@ func changeData(base ids.Offset, change func([]byte) []byte) damage {
 	}
 }
 
+// changeTimeRows changes the last time row.
+func changeTimeRows(change func(*timeRow)) damage {
+	return func(t *testing.T, e *Engine, b *pebble.Batch) {
+		it, err := e.newIter(partitionBounds(rowTime, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer it.Close()
+		if !it.Last() {
+			t.Fatal("no time row")
+		}
+		row, base, err := timeRowAt(it)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&row)
+		set(b, appendTimeKey(nil, 1, base), row.appendTo(nil))
+	}
+}
+
 func putRow(key, value []byte) damage {
 	return func(_ *testing.T, _ *Engine, b *pebble.Batch) { set(b, key, value) }
 }
@@ -104,6 +124,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 	checkpoint := checkpointRow{Shard: 101, Applied: 1000, HighWatermark: 3}
 	highWatermark := checkpointRow{Shard: 101, HighWatermark: 3000}
 	late := timeRow{MaxTimestamp: 1, MaxTimestampBase: 1}
+	aborted := abortedRow{ProducerID: 7, First: 7, Stable: 10}
 	for _, tt := range []struct {
 		name, says string
 		damage     damage
@@ -132,6 +153,12 @@ func TestVerifyFindsDamage(t *testing.T) {
 		{"applied behind the end", "applied", putRow(appendPartitionKey(nil, rowCheckpoint, 1), checkpoint.appendTo(nil))},
 		{"high watermark above end", "high watermark", putRow(appendPartitionKey(nil, rowCheckpoint, 1), highWatermark.appendTo(nil))},
 		{"time row behind the end", "time row", putRow(appendTimeKey(nil, 1, 5000), late.appendTo(nil))},
+		{"time row beside a batch", "no batch begins", putRow(appendTimeKey(nil, 1, 8), late.appendTo(nil))},
+		{"time row falls", "behind {", changeTimeRows(func(t *timeRow) { t.MaxTimestamp, t.MaxTimestampBase = 1, 1 })},
+		{"time row too low", "largest timestamp", changeTimeRows(func(t *timeRow) { t.MaxTimestamp-- })},
+		{"time row too high", "largest timestamp", changeTimeRows(func(t *timeRow) { t.MaxTimestamp++ })},
+		{"nothing was aborted", "its marker is not here", putRow(appendAbortedKey(nil, 1, 9), aborted.appendTo(nil))},
+		{"aborted behind the end", "no batch here or behind", putRow(appendAbortedKey(nil, 1, 900), aborted.appendTo(nil))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := verifiedLog(t, vfs.NewMem())
