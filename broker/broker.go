@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"sync"
 
 	"cairn/broker/controller"
 	"cairn/broker/coordinator"
@@ -17,7 +18,7 @@ import (
 
 // Broker is what the handlers of one process share. A process with the controller role only has a Broker too, whose
 // engine holds no partitions and whose replicas and purgatory are nil: only the controller listener's handlers run.
-// All fields are set before the first connection is accepted, and constant from then on.
+// All fields but the mutex are set before the first connection is accepted, and constant from then on.
 type Broker struct {
 	cfg    *Config
 	nodeID ids.NodeID
@@ -56,6 +57,8 @@ type Broker struct {
 
 	metrics *metrics
 	memory  *memory
+	// inspecting is held while a partition is inspected for an operator: one at a time, since it reads everything.
+	inspecting sync.Mutex
 
 	// The dispatch tables of the two kinds of listeners.
 	brokerHandlers, controllerHandlers map[kmsg.Key]handler

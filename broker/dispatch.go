@@ -71,6 +71,8 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.Key(private.QuarantineKey): handleReadQuarantine,
 		kmsg.Key(private.RemovalKey):    handleRemoveQuarantine,
 		kmsg.Key(private.RecoveredKey):  handleNoteRecovered,
+		kmsg.Key(private.RaftLogKey):    handleReadRaftLog,
+		kmsg.Key(private.InspectionKey): handleInspect,
 	}
 }
 

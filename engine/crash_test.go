@@ -314,6 +314,9 @@ func (r *crashRun) moveStart(rng *rand.Rand, s *crashShard) {
 func (r *crashRun) crash() {
 	r.close()
 	r.disk = r.freezer.frozen
+	if r.rng.IntN(3) == 0 {
+		r.lookAt()
+	}
 	for _, s := range r.shards { // forget what was saved after the disk froze
 		s.durable.Store(s.from)
 		s.started.Store(s.to)

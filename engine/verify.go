@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -12,10 +13,10 @@ import (
 
 // Problem is something that Verify found wrong in a partition's rows.
 type Problem struct {
-	Part   ProblemPart
-	Offset ids.Offset    // of the batch; NoOffset: not about a batch
-	Index  ids.RaftIndex // of the entry; 0: not about an entry
-	What   string
+	Part   ProblemPart   `json:"part"`
+	Offset ids.Offset    `json:"offset"` // of the batch; NoOffset: not about a batch
+	Index  ids.RaftIndex `json:"index"`  // of the entry; 0: not about an entry
+	What   string        `json:"what"`
 }
 
 // ProblemPart is the part of what is stored that a problem is about: it decides what can be done.
@@ -30,12 +31,14 @@ const (
 
 // Verification is what Inspect found.
 type Verification struct {
-	Start, End       ids.Offset // of the log; End is exclusive
-	Batches, Entries int64
-	Bytes            int64 // of the batches
-	TimeRows         int64
-	AbortedRows      int64
-	Problems         []Problem
+	Start       ids.Offset `json:"logStartOffset"`
+	End         ids.Offset `json:"logEndOffset"` // exclusive
+	Batches     int64      `json:"batches"`
+	Bytes       int64      `json:"bytes"` // of the batches
+	Entries     int64      `json:"entries"`
+	TimeRows    int64      `json:"timeRows"`
+	AbortedRows int64      `json:"abortedRows"`
+	Problems    []Problem  `json:"problems"` // at most a hundred
 }
 
 func (p Problem) String() string {
@@ -55,7 +58,7 @@ const problemsMax = 100
 
 // Verify is Inspect for those who want to know the problems alone.
 func (e *Engine) Verify(p ids.PartitionID) ([]Problem, error) {
-	v, err := e.Inspect(p)
+	v, err := e.Inspect(context.Background(), p)
 	return v.Problems, err
 }
 
@@ -63,10 +66,10 @@ func (e *Engine) Verify(p ids.PartitionID) ([]Problem, error) {
 // from the log start to the log end; every entry row follows from the one before it, and its batch is there and is
 // the one it describes; time rows and rows of aborted transactions fit the batches; epochs, start point and checkpoint
 // fit. It reads a snapshot of the store, not memory, so it works beside saves and on a stopped broker alike. An error
-// means that rows could not be read at all.
-func (e *Engine) Inspect(p ids.PartitionID) (Verification, error) {
+// means that rows could not be read at all, or that ctx ended.
+func (e *Engine) Inspect(ctx context.Context, p ids.PartitionID) (Verification, error) {
 	snapshot := e.db.NewSnapshot()
-	v := &verifier{r: snapshot, p: p, end: ids.NoOffset, txns: map[int64]ids.Offset{}}
+	v := &verifier{r: snapshot, p: p, ended: ctx.Err, end: ids.NoOffset, txns: map[int64]ids.Offset{}}
 	err := v.run()
 	v.found.Start, v.found.End = v.meta.LogStart, v.state.Next
 	return v.found, errors.Join(err, snapshot.Close())
@@ -76,6 +79,7 @@ func (e *Engine) Inspect(p ids.PartitionID) (Verification, error) {
 type verifier struct {
 	r     pebble.Reader
 	p     ids.PartitionID
+	ended func() error // an error once nobody waits for the result
 	found Verification
 
 	owner ownerRow
@@ -218,7 +222,7 @@ func (v *verifier) prefix() error {
 // is that of the row, as far as it could be read.
 func (v *verifier) batch() (h batch.Header, base ids.Offset, err error) {
 	_, base, err = parseDataKey(v.data.Key())
-	if err != nil {
+	if err = errors.Join(err, v.ended()); err != nil {
 		return h, base, err
 	}
 	b, err := v.data.ValueAndErr()

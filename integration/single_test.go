@@ -26,6 +26,9 @@ func TestKilledNodeKeepsAcknowledgedRecords(t *testing.T) {
 	for round := range n {
 		must(t, load.WaitAcked(deadline(t, 30*time.Second), 100+rng.IntN(3000)))
 		must(t, node.Kill())
+		if round == 0 {
+			dumpsUntouched(t, node.DataDir())
+		}
 		must(t, node.Start())
 		took, err := node.WaitReady(deadline(t, 30*time.Second))
 		if err != nil {

@@ -98,7 +98,7 @@ func TestDumpShowsDamageAndGoesOn(t *testing.T) {
 
 func TestDumpOfWhatIsNoDataDirectory(t *testing.T) {
 	c := &capture{}
-	err := Dump(t.Context(), DumpOptions{DataDir: t.TempDir(), Topic: "t"}, c.output(false))
+	err := Dump(t.Context(), Connection{}, DumpOptions{DataDir: t.TempDir(), Topic: "t", Filter: AllBatches()}, c.output(false))
 	if err == nil || !strings.Contains(err.Error(), "must be the log.dirs") {
 		t.Errorf("error %v", err)
 	}

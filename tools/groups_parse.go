@@ -32,14 +32,14 @@ func parseTopicPartitions(text string) (topic string, partitions []int32, err er
 	return topic, slices.Compact(partitions), nil
 }
 
-// parseDatetime reads Kafka's YYYY-MM-DDThh:mm:ss.sss; without a zone it is UTC.
-func parseDatetime(text string) (time.Time, error) {
+// parseDatetime reads Kafka's YYYY-MM-DDThh:mm:ss.sss, given for an option; without a zone it is UTC.
+func parseDatetime(option, text string) (time.Time, error) {
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05Z07", "2006-01-02"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--to-datetime %q: want YYYY-MM-DDThh:mm:ss.sss, with a zone such as Z or +02:00, or in UTC", text)
+	return time.Time{}, fmt.Errorf("%s %q: want YYYY-MM-DDThh:mm:ss.sss, with a zone such as Z or +02:00, or in UTC", option, text)
 }
 
 // period is Java's text form of a duration.

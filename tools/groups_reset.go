@@ -120,7 +120,7 @@ func (o ResetOffsetsOptions) print(plan []resetOffset, single bool, out Output) 
 func (o ResetOffsetsOptions) time(now time.Time) (time.Time, error) {
 	switch {
 	case o.ToDatetime != "":
-		return parseDatetime(o.ToDatetime)
+		return parseDatetime("--to-datetime", o.ToDatetime)
 	case o.ByDuration != "":
 		d, err := parsePeriod(o.ByDuration)
 		return now.Add(-d), err

@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"cairn/engine"
-	"cairn/internal/ids"
 	"cairn/wire/batch"
 	"cairn/wire/private"
 )
@@ -116,7 +115,7 @@ func (o RecoverOptions) recoverStored(ctx context.Context, conn Connection, cl *
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	l, err := findLog(e, DumpOptions{DataDir: o.DataDir, Topic: o.Topic, Partition: o.Partition})
+	l, err := findLog(e, o.DataDir, o.Topic, o.Partition)
 	if err != nil {
 		return err
 	}
@@ -193,31 +192,13 @@ func newReproducer(o RecoverOptions, cl *kgo.Client, source string) *reproducer 
 const quarantineAsk = 4 << 20
 
 func (p *reproducer) fromBroker(ctx context.Context, conn Connection, address string) error {
-	from := private.Quarantine{LeaderEpoch: ids.NoEpoch}
-	for {
-		answer, err := conn.ask(ctx, address, &private.QuarantineRequest{Body: private.QuarantineQuery{
-			Topic: p.o.Topic, Partition: p.o.Partition, From: from, MaxBytes: quarantineAsk,
-		}})
-		if err != nil {
-			return err
-		}
-		body := answer.(*private.QuarantineResponse).Body
-		if err := brokerError(body.Code, &body.Message); err != nil {
-			if p.o.Broker < 0 && errors.Is(err, kerr.NotLeaderForPartition) { // not every broker has the partition
-				return nil
-			}
-			return err
-		}
-		for _, q := range body.Batches {
-			if err := p.batch(ctx, q.Quarantine, q.Batch); err != nil {
-				return err
-			}
-			from = private.Quarantine{LeaderEpoch: q.LeaderEpoch, Offset: q.Offset + 1}
-		}
-		if !body.More {
-			return nil
-		}
+	err := scanQuarantine(ctx, conn, address, topicPartition{p.o.Topic, p.o.Partition}, func(q private.QuarantinedBatch) error {
+		return p.batch(ctx, q.Quarantine, q.Batch)
+	})
+	if p.o.Broker < 0 && errors.Is(err, kerr.NotLeaderForPartition) { // not every broker has the partition
+		return nil
 	}
+	return err
 }
 
 // batch produces the records of one batch, which it owns. A damaged one is counted and passed over.

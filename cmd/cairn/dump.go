@@ -6,58 +6,141 @@ import (
 	"cairn/tools"
 )
 
+const dumpHelp = `With --data-dir reads the data directory of a stopped broker, and changes nothing in it; with --bootstrap-server asks a running broker, for
+batches the leader, up to the high watermark. Batches and records are printed in the lines of Kafka's own tool. A batch that is damaged is shown as
+such and does not end the dump, but the exit code is then 1.
+
+The filters pick whole batches: those with an offset, with a timestamp in the range, of the producer. --verify reads all that is stored and checks
+CRCs, offsets, and that indexes and the Raft log agree with the batches; it says what is wrong and what to do. Without --topic it verifies the whole
+directory, and without --verify lists its partitions.
+
+Examples:
+
+   cairn dump --data-dir data --topic words --partition 0
+   cairn dump --data-dir data --topic words --print-data-log --from-time 2026-01-31T12:00 --to-time 2026-01-31T12:05
+   cairn dump --bootstrap-server localhost:9092 --topic words --partition 0 --producer-id 1000
+   cairn dump --bootstrap-server localhost:9092 --topic words --raft --broker 2
+   cairn dump --data-dir data --verify
+   cairn dump --data-dir data --topic words --partition 0 --quarantine`
+
 func dumpCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "dump",
-		Usage: "print what a stopped broker has stored of a partition",
-		Description: "Reads the data directory itself and changes nothing; stop the broker first. Batches and records are printed in the lines of Kafka's\n" +
-			"own tool. A batch that is damaged is shown as such and does not end the dump, but the exit code is then 1.\n\nExamples:\n\n" +
-			"   cairn dump --data-dir data --topic words --partition 0\n   cairn dump --data-dir data --topic words --partition 0 --print-data-log\n" +
-			"   cairn dump --data-dir data --topic words --partition 0 --quarantine",
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` (log.dirs)"},
+		Name:        "dump",
+		Usage:       "print or verify what a broker has stored of a partition",
+		Description: dumpHelp,
+		Flags: append(connectionFlags(),
+			&cli.StringFlag{Name: "data-dir", Usage: "the data directory `DIR` (log.dirs) of a stopped broker"},
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic; without it the partitions in the directory are listed"},
-			&cli.IntFlag{Name: "partition", Usage: "partition `N` (default: 0)"},
+			&cli.IntFlag{Name: "partition", Usage: "partition `N` (default: 0, with --verify all)"},
+			&cli.IntFlag{Name: "broker", Usage: "ask broker `ID` with --raft, --quarantine or --verify (default: the leader, with --verify all replicas)", Value: -1},
 			&cli.Int64Flag{Name: "from", Usage: "start with the batch that holds `OFFSET`"},
+			&cli.Int64Flag{Name: "to", Usage: "end before `OFFSET`", Value: -1},
+			&cli.StringFlag{Name: "from-time", Usage: "batches with a record of that `TIME` or later: ms since 1970, or YYYY-MM-DDThh:mm:ss.sss"},
+			&cli.StringFlag{Name: "to-time", Usage: "batches with a record before `TIME`"},
+			&cli.Int64Flag{Name: "producer-id", Usage: "batches of the producer with that `ID`", Value: -1},
 			&cli.BoolFlag{Name: "print-data-log", Usage: "print the records of each batch"},
 			&cli.BoolFlag{Name: "offsets-decoder", Usage: "print the records as what those of __consumer_offsets mean (commits and classic groups)"},
 			&cli.BoolFlag{Name: "transaction-log-decoder", Usage: "print the records as what those of __transaction_state mean"},
 			&cli.BoolFlag{Name: "quarantine", Usage: "print the batches that were taken out of the log instead, by leader epoch and offset"},
-			&cli.BoolFlag{Name: "raft", Usage: "print the entries of the Raft log instead"},
+			&cli.BoolFlag{Name: "raft", Usage: "print the state and the entries of the Raft log instead: terms, leader epochs, members, void proposals"},
+			&cli.BoolFlag{Name: "verify", Usage: "check all that is stored instead of printing it"},
 			jsonFlag(),
-		},
-		Action: func(c *cli.Context) error {
-			if err := need(c, "data-dir"); err != nil {
-				return err
-			}
-			if from := c.Int64("from"); from < 0 {
-				return usagef("--from %d: want an offset of 0 or more", from)
-			}
-			if c.String("topic") == "" {
-				for _, name := range []string{"partition", "from", "print-data-log", "raft"} {
-					if c.IsSet(name) {
-						return usagef("--%s needs --topic; without both, the partitions in the directory are listed", name)
-					}
-				}
-				return tools.ListStored(c.String("data-dir"), output(c))
-			}
-			partition, err := int32Flag(c, "partition", 0)
-			if err != nil {
-				return err
-			}
-			decoder := tools.DecodeNothing
-			switch offsets, transactions := c.Bool("offsets-decoder"), c.Bool("transaction-log-decoder"); {
-			case offsets && transactions:
-				return usagef("--offsets-decoder and --transaction-log-decoder exclude each other")
-			case offsets:
-				decoder = tools.DecodeOffsets
-			case transactions:
-				decoder = tools.DecodeTransactions
-			}
-			return tools.Dump(c.Context, tools.DumpOptions{
-				DataDir: c.String("data-dir"), Topic: c.String("topic"), Partition: partition, From: c.Int64("from"),
-				PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"), Quarantine: c.Bool("quarantine"), Decoder: decoder,
-			}, output(c))
-		},
+		),
+		Action: dump,
 	}
+}
+
+func dump(c *cli.Context) error {
+	if c.String("data-dir") == "" && !c.IsSet("bootstrap-server") && !c.IsSet("command-config") {
+		return usagef("say what to read: --data-dir of a stopped broker, or --bootstrap-server of a running one; `%s --help` shows what is taken", c.Command.HelpName)
+	}
+	if c.String("data-dir") != "" && (c.IsSet("bootstrap-server") || c.IsSet("broker")) {
+		return usagef("--data-dir excludes --bootstrap-server and --broker: the directory of a stopped broker is read, a running one is asked")
+	}
+	if c.Bool("verify") {
+		return dumpVerify(c)
+	}
+	if c.String("topic") == "" {
+		for _, name := range []string{"partition", "broker", "from", "to", "from-time", "to-time", "producer-id", "print-data-log", "raft", "quarantine"} {
+			if c.IsSet(name) {
+				return usagef("--%s needs --topic; without both, the partitions in the directory are listed", name)
+			}
+		}
+		if c.String("data-dir") == "" {
+			return usagef("--topic is missing; `cairn topics list` shows the topics of a running cluster")
+		}
+		return tools.ListStored(c.String("data-dir"), output(c))
+	}
+	o, err := dumpOptions(c)
+	if err != nil {
+		return err
+	}
+	return tools.Explain(tools.Dump(c.Context, connection(c, ""), o, output(c)))
+}
+
+func dumpOptions(c *cli.Context) (tools.DumpOptions, error) {
+	o := tools.DumpOptions{
+		DataDir: c.String("data-dir"), Topic: c.String("topic"), PrintData: c.Bool("print-data-log"), Raft: c.Bool("raft"), Quarantine: c.Bool("quarantine"),
+	}
+	var err error
+	if o.Partition, err = int32Flag(c, "partition", 0); err != nil {
+		return o, err
+	}
+	if o.Broker, err = int32Flag(c, "broker", -1); err != nil {
+		return o, err
+	}
+	switch offsets, transactions := c.Bool("offsets-decoder"), c.Bool("transaction-log-decoder"); {
+	case offsets && transactions:
+		return o, usagef("--offsets-decoder and --transaction-log-decoder exclude each other")
+	case offsets:
+		o.Decoder = tools.DecodeOffsets
+	case transactions:
+		o.Decoder = tools.DecodeTransactions
+	}
+	o.Filter, err = dumpFilter(c)
+	return o, err
+}
+
+func dumpFilter(c *cli.Context) (tools.DumpFilter, error) {
+	f := tools.AllBatches()
+	if f.From = c.Int64("from"); f.From < 0 {
+		return f, usagef("--from %d: want an offset of 0 or more", f.From)
+	}
+	if f.To = c.Int64("to"); c.IsSet("to") && f.To < 0 {
+		return f, usagef("--to %d: want an offset of 0 or more", f.To)
+	}
+	if f.ProducerID = c.Int64("producer-id"); c.IsSet("producer-id") && f.ProducerID < 0 {
+		return f, usagef("--producer-id %d: want 0 or more", f.ProducerID)
+	}
+	for name, ms := range map[string]*int64{"from-time": &f.FromMs, "to-time": &f.ToMs} {
+		if text := c.String(name); text != "" {
+			var err error
+			if *ms, err = tools.ParseDumpTime("--"+name, text); err != nil {
+				return f, usagef("%w", err)
+			}
+		}
+	}
+	return f, nil
+}
+
+func dumpVerify(c *cli.Context) error {
+	for _, name := range []string{"from", "to", "from-time", "to-time", "producer-id", "print-data-log", "raft", "quarantine"} {
+		if c.IsSet(name) {
+			return usagef("--verify checks all that is stored: it does not go with --%s", name)
+		}
+	}
+	if c.String("topic") == "" && (c.IsSet("partition") || c.String("data-dir") == "") {
+		return usagef("--topic is missing; only a data directory is verified without it")
+	}
+	o := tools.VerifyStoredOptions{DataDir: c.String("data-dir"), Topic: c.String("topic"), Partition: -1}
+	var err error
+	if c.IsSet("partition") {
+		if o.Partition, err = int32Flag(c, "partition", 0); err != nil {
+			return err
+		}
+	}
+	if o.Broker, err = int32Flag(c, "broker", -1); err != nil {
+		return err
+	}
+	return tools.Explain(tools.VerifyStored(c.Context, connection(c, ""), o, output(c)))
 }

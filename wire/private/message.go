@@ -17,6 +17,8 @@ const (
 	QuarantineKey
 	RemovalKey
 	RecoveredKey
+	RaftLogKey
+	InspectionKey
 )
 
 // query is the body of a request: it knows its key and its answer.
@@ -84,5 +86,7 @@ func APIs() []wire.PrivateAPI {
 		row("ReadQuarantine", func() kmsg.Request { return &QuarantineRequest{} }),
 		row("RemoveQuarantine", func() kmsg.Request { return &RemovalRequest{} }),
 		row("NoteRecovered", func() kmsg.Request { return &RecoveredRequest{} }),
+		row("ReadRaftLog", func() kmsg.Request { return &RaftLogRequest{} }),
+		row("InspectPartition", func() kmsg.Request { return &InspectionRequest{} }),
 	}
 }
