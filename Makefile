@@ -72,7 +72,7 @@ compat: build ## the scenarios of three clients (Java, librdkafka, Python) and K
 compat-all: build ## the same with all clients, writes the matrix of docs/compatibility.md: needs kcat and Node too
 	$(GO) run ./integration/compat -clients all
 
-bench: build ## measure and rewrite docs/benchmarks.md; BENCH='-quick' for a first look
+bench: build ## measure and rewrite docs/benchmarks.md; BENCH=-quick for a first look, BENCH="-only ^failover -write" for some sections
 	$(GO) run ./integration/bench $(BENCH)
 
 bench-groups: build ## 1,000 groups of ten members: their CPU and memory, and how long `cairn groups` takes

@@ -34,13 +34,14 @@ func main() {
 	quick := flag.Bool("quick", false, "one short run of each case, and nothing written")
 	runs := flag.Int("runs", 3, "runs of each case; the median is reported")
 	length := flag.Duration("length", 4*time.Second, "how long a run produces")
-	only := flag.String("only", "", "a regular expression: only cases whose name it matches, and nothing written")
+	only := flag.String("only", "", "a regular expression: only cases whose name it matches, and nothing written without -write")
+	write := flag.Bool("write", false, "with -only: rewrite the sections of docs/benchmarks.md that were measured")
 	flag.Parse()
 	o := options{runs: *runs, length: *length, only: regexp.MustCompile(*only)}
 	if *quick {
 		o.runs, o.length = 1, time.Second
 	}
-	if !*quick && *only == "" {
+	if !*quick && (*only == "" || *write) {
 		root, err := harness.Root()
 		if err != nil {
 			fail(err)
@@ -104,16 +105,12 @@ func run(ctx context.Context, o options) error {
 	if err := b.failover(ctx); err != nil {
 		return fmt.Errorf("%s: %w", failoverCase, err)
 	}
-	text := b.report.String()
-	fmt.Print(text)
+	sections := b.report.sections()
+	fmt.Print(body(sections))
 	if o.out == "" {
 		return nil
 	}
-	notes, err := notesOf(o.out)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(o.out, []byte(text+notes), 0o644)
+	return rewrite(o.out, sections)
 }
 
 // newCluster makes a cluster, not yet started.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -14,7 +12,7 @@ import (
 
 // report collects the lines of docs/benchmarks.md.
 type report struct {
-	head                     string
+	origin                   string // of when, what and where the figures are
 	starts, produce, consume strings.Builder
 	frozen                   string
 	failover                 strings.Builder
@@ -27,9 +25,8 @@ func newReport(o options) report {
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	return report{head: fmt.Sprintf("# Benchmarks\n\nWritten by `make bench`, all but the notes at the end. %s, commit %s, %s, %d cores (%s), client and brokers on the same machine. "+
-		"%d runs of %v each; the median run by throughput is shown. MB are 10^6 bytes of record values. Load average before: %s",
-		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length, loadAverage())}
+	return report{origin: fmt.Sprintf("%s, commit %s, %s, %d cores (%s), %d runs of %v each, load average before: %s", time.Now().UTC().Format("2006-01-02"),
+		strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length, loadAverage())}
 }
 
 // loadAverage tells how busy the machine was with other things: figures of a busy one say little.
@@ -79,43 +76,34 @@ func (r *report) consumed(nodes, size int, kind string, c consumed) {
 
 func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d.Microseconds())/1000) }
 
-func (r *report) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, after: %s.\n\n", r.head, loadAverage())
-	if r.starts.Len() > 0 {
-		b.WriteString("## Start\n\nOne node with one topic, from the start of the process: to its ready line, to the first acknowledged record of a client that tries " +
-			"without pause; then its resident memory.\n\n| run | ready ms | first record ms | RSS MiB |\n|---|---|---|---|\n" + r.starts.String() + "\n")
+// sections returns what was measured.
+func (r *report) sections() []section {
+	var list []section
+	add := func(title, text, rows string) {
+		if rows != "" {
+			list = append(list, section{title, fmt.Sprintf("*%s, after: %s.*\n\n%s%s", r.origin, loadAverage(), text, rows)})
+		}
 	}
-	if r.produce.Len() > 0 {
-		b.WriteString("## Produce\n\nfranz-go, 12 partitions, batches of up to 1 MiB, linger 5 ms, no compression, replication factor 1 or 3. Latency is that of a client that keeps its " +
-			"buffer full, save in the rows with a rate. CPU is that of all nodes together; *written* is bytes sent to storage for each byte of record value and replica, until the nodes are quiet.\n\n" +
-			"| nodes | flush | acks | record B | producers | load | MB/s | records/s | p50 ms | p99 ms | p999 ms | CPU s/GB | written | peak RSS MiB |\n" +
-			"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n" + r.produce.String() + "\n")
-	}
-	if r.consume.Len() > 0 {
-		b.WriteString("## Consume\n\n*tail*: a consumer at the end of the log while one producer writes as fast as it can (acks=all, flush always); latency from the record's timestamp. " +
-			"*cold*: all of that after a restart of the nodes.\n\n| nodes | kind | record B | MB/s | records/s | p50 ms | p99 ms | CPU s/GB | peak RSS MiB |\n" +
-			"|---|---|---|---|---|---|---|---|---|\n" + r.consume.String())
-	}
-	if r.frozen != "" {
-		b.WriteString("\n## A node that stands still\n\n" + r.frozen)
-	}
-	if r.idempotence.Len() > 0 {
-		b.WriteString("\n## Idempotence\n\nOne node, pairs of runs in turns, one with producer ids and sequences and one without; medians of the pairs' ratios.\n\n" +
-			"| load | pairs | throughput with / without | broker's CPU per GB with / without |\n|---|---|---|---|\n" + r.idempotence.String())
-	}
-	if r.failover.Len() > 0 {
-		b.WriteString("\n## Failover\n\nThree brokers and a controller, default settings. From the moment something happens to the broker that leads to the first acknowledged acks=all record " +
-			"that was sent after it; of up to 12 partitions that it led and that are produced to, the last one counts. The client looks for leaders every 20 ms.\n\n" +
-			"| partitions | the leader is | rounds | median ms | worst ms |\n|---|---|---|---|---|\n" + r.failover.String())
-	}
-	if r.groups.Len() > 0 {
-		fmt.Fprintf(&b, "\n## Many groups\n\n%d classic groups of %d members, each with a connection of its own and a heartbeat every %v (the default); flush always. CPU and memory are those of all "+
-			"brokers, idle: before there were groups. A heartbeat's time is the client's. The last two columns are `cairn groups list` and `cairn groups describe --all-groups`, from start to exit.\n\n"+
-			"| nodes | cores | cores idle | RSS MiB | RSS MiB idle | heartbeats/s | p50 ms | p99 ms | list s | describe s |\n|---|---|---|---|---|---|---|---|---|---|\n%s",
-			groupsCount, groupMembers, groupsHeartbeat, r.groups.String())
-	}
-	return b.String()
+	add("Start", "One node with one topic, from the start of the process: to its ready line, to the first acknowledged record of a client that tries "+
+		"without pause; then its resident memory.\n\n| run | ready ms | first record ms | RSS MiB |\n|---|---|---|---|\n", r.starts.String())
+	add("Produce", "franz-go, 12 partitions, batches of up to 1 MiB, linger 5 ms, no compression, replication factor 1 or 3. Latency is that of a client that keeps its "+
+		"buffer full, save in the rows with a rate. CPU is that of all nodes together; *written* is bytes sent to storage for each byte of record value and replica, until the nodes are quiet.\n\n"+
+		"| nodes | flush | acks | record B | producers | load | MB/s | records/s | p50 ms | p99 ms | p999 ms | CPU s/GB | written | peak RSS MiB |\n"+
+		"|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n", r.produce.String())
+	add("Consume", "*tail*: a consumer at the end of the log while one producer writes as fast as it can (acks=all, flush always); latency from the record's timestamp. "+
+		"*cold*: all of that after a restart of the nodes.\n\n| nodes | kind | record B | MB/s | records/s | p50 ms | p99 ms | CPU s/GB | peak RSS MiB |\n"+
+		"|---|---|---|---|---|---|---|---|---|\n", r.consume.String())
+	add("A node that stands still", "", r.frozen)
+	add("Idempotence", "One node, pairs of runs in turns, one with producer ids and sequences and one without; medians of the pairs' ratios.\n\n"+
+		"| load | pairs | throughput with / without | broker's CPU per GB with / without |\n|---|---|---|---|\n", r.idempotence.String())
+	add("Failover", "Three brokers and a controller, default settings. From the moment something happens to the broker that leads to the first acknowledged acks=all record "+
+		"that was sent after it; of up to 12 partitions that it led and that are produced to, the last one counts. The client looks for leaders every 20 ms.\n\n"+
+		"| partitions | the leader is | rounds | median ms | worst ms |\n|---|---|---|---|---|\n", r.failover.String())
+	add("Many groups", fmt.Sprintf("%d classic groups of %d members, each with a connection of its own and a heartbeat every %v (the default); flush always. CPU and memory are those of all "+
+		"brokers, idle: before there were groups. A heartbeat's time is the client's. The last two columns are `cairn groups list` and `cairn groups describe --all-groups`, from start to exit.\n\n"+
+		"| nodes | cores | cores idle | RSS MiB | RSS MiB idle | heartbeats/s | p50 ms | p99 ms | list s | describe s |\n|---|---|---|---|---|---|---|---|---|---|\n",
+		groupsCount, groupMembers, groupsHeartbeat), r.groups.String())
+	return list
 }
 
 func (r *report) grouped(g groupsResult) {
@@ -131,24 +119,6 @@ func (r *report) failedOver(partitions int32, fault string, took []time.Duration
 func (r *report) froze(length time.Duration, p produced) {
 	r.frozen = fmt.Sprintf("One of three nodes stopped (SIGSTOP) for %v under full load of one producer, 1 KiB, acks=all, flush always; the others go on once it is fenced: "+
 		"%.0f MB/s on average over that time, largest resident memory of a node %d MiB.\n", length, p.mbPerSecond(), p.PeakRSS>>20)
-}
-
-// notesHeading begins the part of the file that people write.
-const notesHeading = "\n## Notes\n"
-
-// notesOf returns the notes at the end of the file that is to be replaced, "" when there are none.
-func notesOf(file string) (string, error) {
-	old, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if at := strings.Index(string(old), notesHeading); at >= 0 {
-		return string(old[at:]), nil
-	}
-	return "", nil
 }
 
 // idempotent adds a case of the pairs with and without idempotence.
