@@ -77,11 +77,8 @@ func (d *batchDumper) batch(base int64, raw []byte) error {
 	if h.HasDeleteHorizon() {
 		b.DeleteHorizon = &h.BaseTimestamp
 	}
-	switch err := batch.VerifyCRC(raw); {
-	case err != nil:
+	if _, err := checkBatch(base, raw); err != nil {
 		b.Valid, b.Problem = false, err.Error()
-	case h.Size() != len(raw) || h.BaseOffset != base:
-		b.Valid, b.Problem = false, fmt.Sprintf("stored at offset %d with %d bytes", base, len(raw))
 	}
 	if d.printData && b.Valid {
 		if b.Records, err = dumpedRecords(&h, raw, d.decoder); err != nil {
@@ -92,6 +89,18 @@ func (d *batchDumper) batch(base int64, raw []byte) error {
 		d.damaged++
 	}
 	return d.print(b)
+}
+
+// checkBatch says what is wrong with a batch that is stored at an offset.
+func checkBatch(base int64, raw []byte) (batch.Header, error) {
+	h, err := batch.ParseHeader(raw)
+	if err != nil {
+		return h, err
+	}
+	if h.Size() != len(raw) || h.BaseOffset != base {
+		return h, fmt.Errorf("stored at offset %d with %d bytes", base, len(raw))
+	}
+	return h, batch.VerifyCRC(raw)
 }
 
 func lastSequence(h *batch.Header) int32 {

@@ -4,6 +4,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"cairn/tools"
+	"cairn/tools/segment"
 )
 
 const dumpHelp = `With --data-dir reads the data directory of a stopped broker, and changes nothing in it; with --bootstrap-server asks a running broker, for
@@ -14,6 +15,10 @@ The filters pick whole batches: those with an offset, with a timestamp in the ra
 CRCs, offsets, and that indexes and the Raft log agree with the batches; it says what is wrong and what to do. Without --topic it verifies the whole
 directory, and without --verify lists its partitions.
 
+--export-segments writes the batches, as they are, into segment files of Kafka (.log, .index, .timeindex, .txnindex) below DIR, one directory for each
+partition; --import-segments produces the records of such files, cairn's or those of a stopped Kafka, to a topic of a running cluster. They keep their
+offsets where the partition is empty and the files begin at 0 without a gap; else it says which became which.
+
 Examples:
 
    cairn dump --data-dir data --topic words --partition 0
@@ -21,9 +26,12 @@ Examples:
    cairn dump --bootstrap-server localhost:9092 --topic words --partition 0 --producer-id 1000
    cairn dump --bootstrap-server localhost:9092 --topic words --raft --broker 2
    cairn dump --data-dir data --verify
-   cairn dump --data-dir data --topic words --partition 0 --quarantine`
+   cairn dump --data-dir data --topic words --partition 0 --quarantine
+   cairn dump --bootstrap-server localhost:9092 --topic words --export-segments /backup
+   cairn dump --bootstrap-server localhost:9092 --topic words --import-segments /backup`
 
 func dumpCommand() *cli.Command {
+	segments := segment.DefaultConfig()
 	return &cli.Command{
 		Name:        "dump",
 		Usage:       "print or verify what a broker has stored of a partition",
@@ -44,6 +52,10 @@ func dumpCommand() *cli.Command {
 			&cli.BoolFlag{Name: "quarantine", Usage: "print the batches that were taken out of the log instead, by leader epoch and offset"},
 			&cli.BoolFlag{Name: "raft", Usage: "print the state and the entries of the Raft log instead: terms, leader epochs, members, void proposals"},
 			&cli.BoolFlag{Name: "verify", Usage: "check all that is stored instead of printing it"},
+			&cli.StringFlag{Name: "export-segments", Usage: "write segment files of Kafka below `DIR` instead; without --partition of all partitions"},
+			&cli.IntFlag{Name: "segment-bytes", Usage: "with --export-segments: a segment has at most `BYTES` (segment.bytes)", Value: segments.SegmentBytes},
+			&cli.IntFlag{Name: "index-interval-bytes", Usage: "with --export-segments: an entry of the index for each `BYTES` (index.interval.bytes)", Value: segments.IndexIntervalBytes},
+			&cli.StringFlag{Name: "import-segments", Usage: "produce the records of the segment files in `DIR` to the topic instead"},
 			jsonFlag(),
 		),
 		Action: dump,
@@ -57,8 +69,15 @@ func dump(c *cli.Context) error {
 	if c.String("data-dir") != "" && (c.IsSet("bootstrap-server") || c.IsSet("broker")) {
 		return usagef("--data-dir excludes --bootstrap-server and --broker: the directory of a stopped broker is read, a running one is asked")
 	}
-	if c.Bool("verify") {
+	switch {
+	case c.IsSet("export-segments") && c.IsSet("import-segments"):
+		return usagef("--export-segments and --import-segments exclude each other")
+	case c.IsSet("import-segments"):
+		return importSegments(c)
+	case c.Bool("verify"):
 		return dumpVerify(c)
+	case c.IsSet("export-segments"):
+		return exportSegments(c)
 	}
 	if c.String("topic") == "" {
 		for _, name := range []string{"partition", "broker", "from", "to", "from-time", "to-time", "producer-id", "print-data-log", "raft", "quarantine"} {
@@ -123,24 +142,76 @@ func dumpFilter(c *cli.Context) (tools.DumpFilter, error) {
 	return f, nil
 }
 
-func dumpVerify(c *cli.Context) error {
-	for _, name := range []string{"from", "to", "from-time", "to-time", "producer-id", "print-data-log", "raft", "quarantine"} {
+// refuse says that flags do not go with what.
+func refuse(c *cli.Context, what string, names ...string) error {
+	for _, name := range names {
 		if c.IsSet(name) {
-			return usagef("--verify checks all that is stored: it does not go with --%s", name)
+			return usagef("%s does not go with --%s", what, name)
 		}
+	}
+	return nil
+}
+
+// somePartition is --partition, -1 when it was not given.
+func somePartition(c *cli.Context) (int32, error) {
+	if !c.IsSet("partition") {
+		return -1, nil
+	}
+	return int32Flag(c, "partition", 0)
+}
+
+func dumpVerify(c *cli.Context) error {
+	if err := refuse(c, "--verify, which checks all that is stored,", "from", "to", "from-time", "to-time", "producer-id", "print-data-log", "raft",
+		"quarantine", "export-segments"); err != nil {
+		return err
 	}
 	if c.String("topic") == "" && (c.IsSet("partition") || c.String("data-dir") == "") {
 		return usagef("--topic is missing; only a data directory is verified without it")
 	}
-	o := tools.VerifyStoredOptions{DataDir: c.String("data-dir"), Topic: c.String("topic"), Partition: -1}
+	o := tools.VerifyStoredOptions{DataDir: c.String("data-dir"), Topic: c.String("topic")}
 	var err error
-	if c.IsSet("partition") {
-		if o.Partition, err = int32Flag(c, "partition", 0); err != nil {
-			return err
-		}
+	if o.Partition, err = somePartition(c); err != nil {
+		return err
 	}
 	if o.Broker, err = int32Flag(c, "broker", -1); err != nil {
 		return err
 	}
 	return tools.Explain(tools.VerifyStored(c.Context, connection(c, ""), o, output(c)))
+}
+
+func exportSegments(c *cli.Context) error {
+	if err := refuse(c, "--export-segments", "print-data-log", "raft", "quarantine", "broker", "offsets-decoder", "transaction-log-decoder"); err != nil {
+		return err
+	}
+	if err := need(c, "topic", "export-segments"); err != nil {
+		return err
+	}
+	o := tools.ExportOptions{
+		DataDir: c.String("data-dir"), Topic: c.String("topic"), Dir: c.String("export-segments"),
+		Segments: segment.Config{SegmentBytes: c.Int("segment-bytes"), IndexIntervalBytes: c.Int("index-interval-bytes")},
+	}
+	var err error
+	if o.Partition, err = somePartition(c); err != nil {
+		return err
+	}
+	if o.Filter, err = dumpFilter(c); err != nil {
+		return err
+	}
+	return tools.Explain(tools.ExportSegments(c.Context, connection(c, ""), o, output(c)))
+}
+
+func importSegments(c *cli.Context) error {
+	if err := refuse(c, "--import-segments, which produces all records of the files,", "data-dir", "from", "to", "from-time", "to-time", "producer-id",
+		"print-data-log", "raft", "quarantine", "broker", "verify", "offsets-decoder", "transaction-log-decoder"); err != nil {
+		return err
+	}
+	if err := need(c, "topic", "import-segments"); err != nil {
+		return err
+	}
+	o := tools.ImportOptions{Dir: c.String("import-segments"), Topic: c.String("topic")}
+	var err error
+	if o.Partition, err = somePartition(c); err != nil {
+		return err
+	}
+	return tools.Explain(tools.ImportSegments(c.Context, connection(c, ""), o, output(c)))
 }
