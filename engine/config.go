@@ -47,6 +47,7 @@ type Config struct {
 	Faults   Faults
 
 	blobRewriteMinAge, deletionFlushAfter time.Duration // 0: the default; tests wait less
+	producersEvery                        ids.RaftIndex // 0: the default; tests take snapshots more often
 }
 
 // Faults are hooks for tests of this and other packages. The zero value injects none.
@@ -95,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.deletionFlushAfter == 0 {
 		c.deletionFlushAfter = deletionFlushAfter
+	}
+	if c.producersEvery == 0 {
+		c.producersEvery = producersEvery
 	}
 	if c.FS == nil {
 		c.FS = vfs.Default

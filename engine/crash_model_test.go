@@ -32,9 +32,18 @@ func (b modelBatch) raw() []byte {
 }
 
 type modelProducer struct {
-	epoch   int16
-	lastMs  int64
-	batches []producer.CachedBatch // all of the epoch
+	epoch       int16
+	lastMs      int64
+	batches     []producer.CachedBatch // all of the epoch
+	coordinator int32                  // epoch of the last marker's coordinator
+	txnFirst    ids.Offset             // of the open transaction, NoOffset: none is open
+}
+
+// modelTxn is a transaction that has ended.
+type modelTxn struct {
+	producer    int64
+	first, last ids.Offset
+	aborted     bool
 }
 
 // modelLog is a log after some entries. Index i is at[i-1].
@@ -45,6 +54,7 @@ type modelLog struct {
 	epochs    []EpochStart
 	genesis   ids.RaftIndex
 	producers map[int64]*modelProducer
+	ended     []modelTxn
 	term      ids.Term // of the ordinal
 	ordinal   uint64
 	next      ids.Offset
@@ -148,15 +158,63 @@ func (m *modelLog) data(index ids.RaftIndex, epoch ids.LeaderEpoch, d []byte) {
 		return
 	}
 	p := m.producers[h.ProducerID]
-	if p == nil || p.epoch != h.ProducerEpoch {
-		p = &modelProducer{epoch: h.ProducerEpoch}
+	if p == nil {
+		p = &modelProducer{epoch: h.ProducerEpoch, coordinator: -1, txnFirst: ids.NoOffset}
 		m.producers[h.ProducerID] = p
 	}
+	if p.epoch != h.ProducerEpoch {
+		p.epoch, p.batches = h.ProducerEpoch, nil
+	}
 	p.lastMs = h.MaxTimestamp
+	if h.Attributes&0x20 != 0 { // a marker ends a transaction, if one is open, and is none of the producer's batches
+		if p.txnFirst != ids.NoOffset {
+			m.ended = append(m.ended, modelTxn{h.ProducerID, p.txnFirst, b.base, d[markerType] == 0})
+		}
+		p.coordinator, p.txnFirst = int32(binary.BigEndian.Uint32(d[markerCoordinator:])), ids.NoOffset
+		return
+	}
+	if h.Attributes&0x10 != 0 && p.txnFirst == ids.NoOffset {
+		p.txnFirst = b.base
+	}
 	p.batches = append(p.batches, producer.CachedBatch{
 		FirstSequence: h.BaseSequence, LastSequence: int32((int64(h.BaseSequence) + int64(h.LastOffsetDelta)) & 0x7fffffff),
 		BaseOffset: b.base, LastOffset: b.next - 1, Timestamp: h.MaxTimestamp,
 	})
+}
+
+// Where a marker's batch has the low byte of its type (0: abort, 1: commit) and the coordinator's epoch: behind 61 bytes of header a record of
+// length, attributes, two deltas and key length, one byte each; a key of version and type, two bytes each; a value, behind its length, of a
+// version of two bytes and the epoch.
+const (
+	markerType        = 61 + 5 + 3
+	markerCoordinator = markerType + 1 + 1 + 2
+)
+
+// stable is the last stable offset at a high watermark.
+func (m *modelLog) stable(highWatermark ids.Offset) ids.Offset {
+	stable := highWatermark
+	for _, p := range m.producers {
+		if p.txnFirst != ids.NoOffset {
+			stable = min(stable, p.txnFirst)
+		}
+	}
+	for _, t := range m.ended {
+		if t.last >= highWatermark {
+			stable = min(stable, t.first)
+		}
+	}
+	return stable
+}
+
+// aborted are the aborted transactions of which something lies in [from, to), as PRODUCER:FIRST-LAST.
+func (m *modelLog) aborted(from, to ids.Offset) map[string]bool {
+	found := map[string]bool{}
+	for _, t := range m.ended {
+		if t.aborted && t.first < to && t.last >= from {
+			found[fmt.Sprintf("%d:%d-%d", t.producer, t.first, t.last)] = true
+		}
+	}
+	return found
 }
 
 // quarantineID names a batch in quarantine.
@@ -320,7 +378,22 @@ func (s *modelShard) entry(rng *rand.Rand) pb.Entry {
 		return s.misfit(rng, h)
 	}
 	h.Kind = KindData
+	if dice < 35 {
+		return encoded(s.marker(rng, h))
+	}
 	return encoded(s.batch(rng, h))
+}
+
+// marker makes up the end of a transaction of any producer, open or not, in its epoch or, as from transaction.version 2 on, in the next.
+func (s *modelShard) marker(rng *rand.Rand, h Header) []byte {
+	id, epoch := rng.Int64N(5), int16(0)
+	if p := s.log.producers[id]; p != nil {
+		epoch = p.epoch + int16(rng.IntN(2))
+	}
+	raw := batch.BuildMarker(id, epoch, batch.Marker{Commit: rng.IntN(2) == 0, CoordinatorEpoch: rng.Int32N(9)}, 1_000_000+rng.Int64N(1000))
+	batch.SetLeaderEpoch(raw, int32(h.LeaderEpoch))
+	PutHeader(raw, h)
+	return raw
 }
 
 // misfit makes up an entry that is void.
@@ -356,6 +429,11 @@ func (s *modelShard) batch(rng *rand.Rand, h Header) []byte {
 	cfg := batch.NewBuilderConfig(batch.CodecNone, 1_000_000+rng.Int64N(1000))
 	if rng.IntN(2) == 0 {
 		cfg.ProducerID, cfg.ProducerEpoch, cfg.BaseSequence = rng.Int64N(5), int16(rng.IntN(8)/7), s.producerSeq
+		if cfg.Transactional = rng.IntN(2) == 0; cfg.Transactional { // of the epoch that the last marker began
+			if p := s.log.producers[cfg.ProducerID]; p != nil {
+				cfg.ProducerEpoch = p.epoch
+			}
+		}
 	}
 	b, err := batch.NewBuilder(cfg)
 	if err != nil {
@@ -382,7 +460,7 @@ func (s *modelShard) batch(rng *rand.Rand, h Header) []byte {
 func TestCrashModelMakesAllKindsOfEntries(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	seen := map[EntryKind]int{}
-	quarantined, producers := 0, 0
+	quarantined, producers, open, aborted, committed := 0, 0, 0, 0, 0
 	for shard := range ids.ShardID(20) {
 		s := newModelShard(shard+2, ids.PartitionID(shard+1))
 		for range 60 {
@@ -393,6 +471,18 @@ func TestCrashModelMakesAllKindsOfEntries(t *testing.T) {
 		}
 		quarantined += len(s.newest().quarantined)
 		producers += len(s.log.producers)
+		for _, p := range s.log.producers {
+			if p.txnFirst != ids.NoOffset {
+				open++
+			}
+		}
+		for _, t := range s.log.ended {
+			if t.aborted {
+				aborted++
+			} else {
+				committed++
+			}
+		}
 	}
 	for kind := KindRaft; kind < kindEnd; kind++ {
 		if seen[kind] < 15 {
@@ -401,5 +491,8 @@ func TestCrashModelMakesAllKindsOfEntries(t *testing.T) {
 	}
 	if seen[KindData] < 1000 || quarantined < 100 || producers < 50 {
 		t.Errorf("entries %v, %d batches in quarantine, %d producers", seen, quarantined, producers)
+	}
+	if open < 20 || aborted < 100 || committed < 100 {
+		t.Errorf("%d transactions open, %d aborted, %d committed", open, aborted, committed)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -165,6 +166,7 @@ func (r *crashRun) open() {
 	cfg := Config{
 		Dir: "data", FS: errorfs.Wrap(r.disk, f), Flush: r.kind.flush, MemTableBytes: 64 << 10, BlockCacheBytes: 1 << 20,
 		TailBytes: []int64{-1, 16 << 10, 1 << 20}[r.rng.IntN(3)], DropStepBytes: []int64{1, 4 << 10, 64 << 10}[r.rng.IntN(3)],
+		producersEvery: []ids.RaftIndex{10, 40, 0}[r.rng.IntN(3)],
 	}
 	f.left.Store(math.MaxInt64)
 	if r.rng.IntN(4) == 0 { // crash while opening
@@ -252,6 +254,11 @@ func (r *crashRun) step(rng *rand.Rand, worker int, shards []*crashShard) {
 			s.durable.Store(n)
 		}
 		r.checkpoint(rng, s, v)
+		if !s.metadata() && rng.IntN(8) == 0 { // truncations take effects back without a restart, too
+			if err := errors.Join(s.compareProducers(s.log, s.modelShard.log), s.compareTransactions(rng, s.log, s.modelShard.log)); err != nil {
+				r.t.Errorf("seed %d: partition %d: %v", r.seed, s.binding.Info.ID, err)
+			}
+		}
 	}
 }
 
@@ -277,7 +284,9 @@ func (r *crashRun) checkpoint(rng *rand.Rand, s *crashShard, v *version) {
 	applied := ids.RaftIndex(v.hard.Commit)
 	s.appliedMax = max(s.appliedMax, applied)
 	s.log.SetApplied(applied)
-	s.log.SetHighWatermark(max(s.log.Start(), s.modelShard.log.at[applied-1].next))
+	// In-sync replicas may be behind the majority that has committed.
+	below := s.modelShard.log.at[1+rng.Uint64N(v.hard.Commit)-1].next
+	s.log.SetHighWatermark(max(s.log.Start(), s.log.HighWatermark(), below))
 }
 
 // moveStart does what a committed log-start entry leads to.
@@ -472,7 +481,7 @@ func (s *crashShard) same(got storedShard, v version) error {
 // compare compares what the log says and holds with the model.
 func (s *crashShard) compare(rng *rand.Rand) error {
 	l, m, v := s.log, s.modelShard.log, s.newest()
-	errs := []error{s.compareState(l, m, v), s.compareBatches(l, m), s.compareReads(rng, l, m), s.compareProducers(l, m), s.compareQuarantine(l, v)}
+	errs := []error{s.compareState(l, m, v), s.compareBatches(l, m), s.compareReads(rng, l, m), s.compareProducers(l, m), s.compareTransactions(rng, l, m), s.compareQuarantine(l, v)}
 	return errors.Join(errs...)
 }
 
@@ -568,8 +577,39 @@ func (s *crashShard) compareProducers(l *Log, m *modelLog) error {
 			continue
 		}
 		batches := want.batches[max(0, len(want.batches)-5):]
+		if got.CoordinatorEpoch != want.coordinator || got.TxnFirstOffset != want.txnFirst {
+			return fmt.Errorf("producer %d has a marker of coordinator epoch %d and a transaction open since %d, want %d and %d", id, got.CoordinatorEpoch, got.TxnFirstOffset, want.coordinator, want.txnFirst)
+		}
 		if got.Epoch != want.epoch || got.LastTimestamp != want.lastMs || fmt.Sprint(got.Batches()) != fmt.Sprint(batches) {
 			return fmt.Errorf("producer %d has epoch %d, timestamp %d and batches %v, want %d, %d and %v", id, got.Epoch, got.LastTimestamp, got.Batches(), want.epoch, want.lastMs, batches)
+		}
+	}
+	return nil
+}
+
+// compareTransactions compares what a read-committed consumer gets told at the high watermark that was recovered, and at later ones.
+func (s *crashShard) compareTransactions(rng *rand.Rand, l *Log, m *modelLog) error {
+	known := max(l.HighWatermark(), l.Start())
+	for range 3 {
+		hw := known + ids.Offset(rng.Int64N(int64(l.End()-known)+1))
+		stable := l.LastStable(hw)
+		if want := m.stable(hw); stable != want {
+			return fmt.Errorf("the last stable offset at the high watermark %d is %d, want %d", hw, stable, want)
+		}
+		if stable <= l.Start() {
+			continue
+		}
+		from := l.Start() + ids.Offset(rng.Int64N(int64(stable-l.Start())))
+		list, err := l.AbortedTransactions(from, stable)
+		if err != nil {
+			return err
+		}
+		got := map[string]bool{}
+		for _, a := range list {
+			got[fmt.Sprintf("%d:%d-%d", a.ProducerID, a.First, a.Last)] = true
+		}
+		if want := m.aborted(from, stable); !maps.Equal(got, want) {
+			return fmt.Errorf("aborted in [%d, %d): %v, want %v", from, stable, got, want)
 		}
 	}
 	return nil

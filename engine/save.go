@@ -413,7 +413,7 @@ func (m *saveMarks) dropProducers() { m.producers, m.producersReady = producersR
 func (l *Log) snapshotProducers() {
 	m := &l.saves
 	last := l.sh.last
-	if m.producersReady || last < m.producersAt+producersEvery {
+	if m.producersReady || last < m.producersAt+l.e.cfg.producersEvery {
 		return
 	}
 	l.sh.mu.RLock()
