@@ -5,6 +5,7 @@ LINT     := -modfile=.ci/lint/go.mod
 ROUNDS   ?=
 FUZZTIME ?= 20s
 BENCH    ?=
+PEERS    ?=
 
 .PHONY: $(shell grep -oE '^[a-z0-9-]+:' $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
@@ -72,11 +73,18 @@ compat: build ## the scenarios of three clients (Java, librdkafka, Python) and K
 compat-all: build ## the same with all clients, writes the matrix of docs/compatibility.md: needs kcat and Node too
 	$(GO) run ./integration/compat -clients all
 
+groups-defaults: build ## groups of Java and franz-go with the timeouts that nobody has set: killed, frozen, restarted; about four minutes
+	$(GO) run ./integration/compat -defaults
+
 bench: build ## measure and rewrite docs/benchmarks.md; BENCH=-quick for a first look, BENCH="-only ^failover -write" for some sections
 	$(GO) run ./integration/bench $(BENCH)
 
 bench-groups: build ## 1,000 groups of ten members: their CPU and memory, and how long `cairn groups` takes
 	$(GO) run ./integration/bench -only='^groups$$'
+
+bench-peers: build ## Kafka, NATS JetStream and cairn in turns; writes a section of docs/benchmarks.md: needs Java and Maven; PEERS='-quick' for a first look, '-rounds 5' for spread
+	cd integration/peers && $(GO) build -o ../../bin/peers .
+	bin/peers $(PEERS)
 
 lint: ## formatting and static checks
 	@out=$$($(GO) tool $(LINT) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \

@@ -157,12 +157,24 @@ func (r *runner) playClients(ctx context.Context, binary string) (err error) {
 			}
 		}
 	}
-	r.playGroups(ctx, c, plays)
+	r.playGroups(ctx, c, clientsShape, plays)
 	return nil
 }
 
 // playClient installs a client and plays with it what it can do by itself. It returns nil for a client that could not be installed.
 func (r *runner) playClient(ctx context.Context, c *harness.Cluster, client stockClient) (*play, error) {
+	p, err := r.open(ctx, c, client)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	for _, row := range p.scenarios() {
+		r.check(clientsShape, client.name, row.name, row.do)
+	}
+	return p, nil
+}
+
+// open installs a client and makes its topics. It returns nil for a client that could not be installed.
+func (r *runner) open(ctx context.Context, c *harness.Cluster, client stockClient) (*play, error) {
 	for _, tool := range client.tools {
 		if _, err := exec.LookPath(tool); err != nil {
 			return nil, r.skip(client.name, tool+" is missing (.ci/setup installs it)")
@@ -183,15 +195,12 @@ func (r *runner) playClient(ctx context.Context, c *harness.Cluster, client stoc
 	if err != nil {
 		return nil, err
 	}
-	slug := strings.NewReplacer(" ", "-").Replace(strings.ToLower(client.name))
+	slug := strings.NewReplacer(" ", "-", ",", "", "=", "-").Replace(strings.ToLower(client.name))
 	d := &driver{command: words, at: strings.Join(c.Bootstrap(), ","), log: filepath.Join(c.Dir, slug+".stderr")}
-	p := &play{ctx: ctx, c: c, client: cl, admin: kadm.NewClient(cl), driver: d, name: client.name, slug: slug, drops: client.drops}
+	p := &play{ctx: ctx, c: c, client: cl, admin: kadm.NewClient(cl), driver: d, name: client.name, slug: slug, drops: client.drops, settle: settleTime}
 	if err := p.topics(); err != nil {
 		p.close()
 		return nil, err
-	}
-	for _, row := range p.scenarios() {
-		r.check(clientsShape, client.name, row.name, row.do)
 	}
 	return p, nil
 }

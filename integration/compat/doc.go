@@ -9,6 +9,7 @@
 // the other in one Java process (toolbox.go), and where cairn has a command of its own for the same, both must print the same lines in the same
 // state (rows_elections.go). What cannot run because Java or Maven is missing is named and counted as skipped; with CI=true a skip is a failure.
 // The last line counts the checks by how they ended, and docs/compatibility.md is written from them; the exit code is 1 when any failed.
+// -defaults takes groups with the timeouts that nobody has set through the steps of groups (defaults.go, `make groups-defaults`).
 // -only NAME plays one story and writes nothing; -only clients -clients NAME plays the
 // scenarios of one client.
 //

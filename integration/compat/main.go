@@ -31,12 +31,13 @@ func main() {
 	only := flag.String("only", "", "play only the story of that `NAME`; \"clients\" are the scenarios of all clients")
 	clients := flag.String("clients", "short", "which clients play the scenarios: short, all, none, or those with the `NAME`")
 	inflight := flag.Int("inflight", idempotentRecords, "`RECORDS` that the idempotent producer on a bad network writes")
+	defaults := flag.Bool("defaults", false, "only groups of Java and franz-go with the timeouts that clients and brokers have by default")
 	flag.Parse()
 	if *inflight < 1 {
 		fmt.Fprintf(os.Stderr, "-inflight=%d: want at least one record\n", *inflight)
 		os.Exit(2)
 	}
-	r := &runner{only: *only, clients: *clients, inflight: *inflight}
+	r := &runner{only: *only, clients: *clients, inflight: *inflight, defaults: *defaults}
 	if err := r.run(ctx); err != nil {
 		r.failed++
 		fmt.Println("FAIL", err)
@@ -54,6 +55,8 @@ type runner struct {
 	only     string // the story to play, empty for everything
 	clients  string // which clients play the scenarios
 	inflight int    // records of the idempotent producer on a bad network
+	defaults bool   // only groups at the defaults
+
 	java     string // directory of the Maven project
 	classes  string // class path of the built project
 	work     string // temporary files
@@ -66,6 +69,9 @@ func (r *runner) run(ctx context.Context) (err error) {
 	binary, err := b.Binary()
 	if err != nil {
 		return err
+	}
+	if r.defaults {
+		return r.playDefaults(ctx, binary)
 	}
 	if r.only == "" || r.only == clientsShape {
 		if err := r.playClients(ctx, binary); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,6 +35,9 @@ type stockMember struct {
 	mu   sync.Mutex
 	has  []string        // guarded by mu
 	read map[string]bool // guarded by mu; "PARTITION OFFSET"
+	last map[int32]int64 // guarded by mu; the greatest offset that was read, by partition
+	// astray are commits, "PARTITION OFFSET", that the client should not have made, as its driver says; see clients/node. guarded by mu
+	astray map[string]bool
 }
 
 // member starts a Java consumer.
@@ -42,30 +46,39 @@ func (s *story) member(classes, group, topic, protocol string) (*stockMember, er
 	return startMember(cmd)
 }
 
-// startMember starts a process that prints "has" with its partitions when they change, and "read PARTITION OFFSET" for each record.
+// startMember starts a process that prints "has" with its partitions when they change, "read PARTITION OFFSET" for each record, and
+// "astray PARTITION OFFSET" for a commit that is its client's mistake.
 func startMember(cmd *exec.Cmd) (*stockMember, error) {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	m := &stockMember{cmd: cmd, done: make(chan struct{}), read: map[string]bool{}}
+	m := &stockMember{cmd: cmd, done: make(chan struct{}), read: map[string]bool{}, last: map[int32]int64{}, astray: map[string]bool{}}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() { // ends with the process
 		defer close(m.done)
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			what, rest, _ := strings.Cut(lines.Text(), " ")
-			m.mu.Lock()
-			if what == "has" {
-				m.has = strings.Fields(rest)
-			} else {
-				m.read[rest] = true
-			}
-			m.mu.Unlock()
+			m.heard(lines.Text())
 		}
 	}()
 	return m, nil
+}
+
+// heard takes in a line.
+func (m *stockMember) heard(line string) {
+	what, rest, _ := strings.Cut(line, " ")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch what {
+	case "has":
+		m.has = strings.Fields(rest)
+	case "astray":
+		m.astray[rest] = true
+	default:
+		m.noteReadLocked(rest)
+	}
 }
 
 func (m *stockMember) signal(sig syscall.Signal) error { return m.cmd.Process.Signal(sig) }
@@ -93,7 +106,11 @@ func (m *stockMember) owned() []string {
 
 // divided waits until the members have all of so many partitions, none of them twice, and each about its share.
 func divided(ctx context.Context, partitions int, members ...*stockMember) error {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	return dividedWithin(ctx, settleTime, partitions, members...)
+}
+
+func dividedWithin(ctx context.Context, limit time.Duration, partitions int, members ...*stockMember) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		owners, even := map[string]int{}, true
@@ -328,15 +345,21 @@ func droppedBy(members []*stockMember, p kadm.ListedOffset, at int64) *stockMemb
 func (m *stockMember) readUpTo(partition int32) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	last := int64(-1)
-	for record := range m.read {
-		var p int32
-		var at int64
-		if n, _ := fmt.Sscan(record, &p, &at); n == 2 && p == partition {
-			last = max(last, at)
-		}
+	if last, ok := m.last[partition]; ok {
+		return last
 	}
-	return last
+	return -1
+}
+
+// noteReadLocked takes in "PARTITION OFFSET".
+func (m *stockMember) noteReadLocked(record string) {
+	m.read[record] = true
+	partition, offset, _ := strings.Cut(record, " ")
+	p, err := strconv.ParseInt(partition, 10, 32)
+	at, err2 := strconv.ParseInt(offset, 10, 64)
+	if err == nil && err2 == nil {
+		m.last[int32(p)] = max(m.last[int32(p)], at)
+	}
 }
 
 func hasRead(members []*stockMember, record string) bool {

@@ -47,6 +47,9 @@ type play struct {
 	slug   string
 	drops  bool // see stockClient
 
+	memberArgs []string      // more arguments of a member
+	settle     time.Duration // how long its group may take to divide partitions anew
+
 	group *clientGroup
 }
 

@@ -37,7 +37,7 @@ func newFranz(brokers []string) library {
 			return do(ctx, o)
 		}
 	}
-	return library{member: f.member, operations: map[string]func(context.Context, order) (reply, error){
+	return library{member: f.member, unhurried: f.unhurried, operations: map[string]func(context.Context, order) (reply, error){
 		"create": ask(func(ctx context.Context, o order) (reply, error) {
 			_, err := f.admin.CreateTopic(ctx, int32(o.Partitions), 3, nil, o.Topic)
 			return reply{}, err
@@ -231,6 +231,14 @@ func (f *franz) group(ctx context.Context, o order) (reply, error) {
 }
 
 func (f *franz) member(ctx context.Context, group, topic string) error {
+	return f.memberWith(ctx, group, topic, kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(500*time.Millisecond), kgo.AutoCommitInterval(300*time.Millisecond))
+}
+
+func (f *franz) unhurried(ctx context.Context, group, topic string) error {
+	return f.memberWith(ctx, group, topic)
+}
+
+func (f *franz) memberWith(ctx context.Context, group, topic string, opts ...kgo.Opt) error {
 	p, owned := &printer{topic: topic}, map[int32]bool{}
 	changed := func(has bool) func(context.Context, *kgo.Client, map[string][]int32) { // one at a time, says the client
 		return func(_ context.Context, _ *kgo.Client, topics map[string][]int32) {
@@ -244,9 +252,8 @@ func (f *franz) member(ctx context.Context, group, topic string) error {
 			p.has(slices.Collect(maps.Keys(owned)))
 		}
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(f.brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.SessionTimeout(6*time.Second),
-		kgo.HeartbeatInterval(500*time.Millisecond), kgo.AutoCommitInterval(300*time.Millisecond),
-		kgo.OnPartitionsAssigned(changed(true)), kgo.OnPartitionsRevoked(changed(false)), kgo.OnPartitionsLost(changed(false)))
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(f.brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic),
+		kgo.OnPartitionsAssigned(changed(true)), kgo.OnPartitionsRevoked(changed(false)), kgo.OnPartitionsLost(changed(false)))...)
 	if err != nil {
 		return err
 	}

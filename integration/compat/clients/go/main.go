@@ -71,6 +71,8 @@ func (a absent) Error() string { return string(a) }
 type library struct {
 	operations map[string]func(context.Context, order) (reply, error)
 	member     func(ctx context.Context, group, topic string) error
+	// unhurried, if there is one, is a member with the client's own timeouts.
+	unhurried func(ctx context.Context, group, topic string) error
 }
 
 func main() {
@@ -99,6 +101,12 @@ func run(args []string) error {
 	if args[1] == "member" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
+		if len(args) > 5 {
+			if lib.unhurried == nil {
+				return fmt.Errorf("%s has no member for %q", args[0], args[5:])
+			}
+			return lib.unhurried(ctx, args[3], args[4])
+		}
 		return lib.member(ctx, args[3], args[4])
 	}
 	return lib.serve()

@@ -160,12 +160,37 @@ async function serve() {
   }
 }
 
+// Tells of commits that are the client's mistake, "astray PARTITION OFFSET": for a partition that is not this member's, or below what it has
+// committed in the same generation. When a leader moves, kafkajs joins again while it still works on what it has fetched (recoverFromFetch in its
+// consumerGroup.js), and then commits that in the new generation, in which the partition may be another member's.
+function reportAstray(consumer) {
+  let owned = [];
+  let generation = -1;
+  let last = {};
+  consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
+    owned = payload.memberAssignment[topic] ?? [];
+  });
+  consumer.on(consumer.events.COMMIT_OFFSETS, ({ payload }) => {
+    if (payload.groupGenerationId !== generation) {
+      generation = payload.groupGenerationId;
+      last = {};
+    }
+    for (const { partition, offset } of payload.topics.flatMap((t) => t.partitions)) {
+      if (!owned.includes(Number(partition)) || (partition in last && BigInt(offset) < BigInt(last[partition]))) {
+        console.log(`astray ${partition} ${offset}`);
+      }
+      last[partition] = offset;
+    }
+  });
+}
+
 async function member() {
   const consumer = kafka.consumer({ groupId: group, sessionTimeout: 6000, rebalanceTimeout: 10000, heartbeatInterval: 500, maxWaitTimeInMs: 200 });
   consumer.on(consumer.events.GROUP_JOIN, ({ payload }) => {
     const partitions = payload.memberAssignment[topic] ?? [];
     console.log(["has", ...partitions.map((p) => `${topic}-${p}`)].join(" "));
   });
+  reportAstray(consumer);
   process.on("SIGTERM", async () => {
     await consumer.disconnect();
     process.exit(0);

@@ -8,6 +8,7 @@ import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -46,7 +47,7 @@ public final class Driver {
 
     public static void main(String[] args) throws Exception {
         if (args[0].equals("member")) {
-            GroupMember.run(args[1], args[2], args[3]);
+            GroupMember.run(args[1], args[2], args[3], Arrays.copyOfRange(args, 4, args.length));
             return;
         }
         Driver driver = new Driver(args[1]);
