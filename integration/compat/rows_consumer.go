@@ -193,6 +193,7 @@ func (r *runner) consumerRows(s *story) []row {
 	return []row{
 		{name, "three members divide 12 partitions", g.joinThree},
 		{"ConsumerGroupCommand", "list, describe: group, state, members", g.described},
+		{"ConsumerGroupCommand", "reset-offsets of a group that is not there: it is made", g.resetMissing},
 		{name, "one is killed, one frozen and back", g.killAndFreeze},
 		{name, "all brokers are restarted, one after the other", g.rollBrokers},
 		{name, "one unsubscribes; every record was read", g.leaveAndCount},
@@ -228,6 +229,36 @@ func (g *consumerGroup) described() error {
 	)
 }
 
+// resetMissing resets the offsets of groups that nobody has heard of, with Kafka's tool and with cairn: nothing comes of a dry run, and a group of --execute.
+func (g *consumerGroup) resetMissing() error {
+	var errs []error
+	for _, how := range []string{"--dry-run", "--execute"} {
+		args := []string{"--topic", "grouped:3", "--to-earliest"}
+		stock := g.kafka(g.ctx, groupCommand, append([]string{"--reset-offsets", "--group", "stock", how}, args...)...)
+		if how == "--execute" {
+			args = append(args, how)
+		}
+		own := g.cairn(g.ctx, "groups reset-offsets", append(args, "--group", "owned")...)
+		errs = append(errs, stock.wants(0, "stock", "grouped"), sameFields(stock, own, "stock", "owned"))
+		list := g.kafka(g.ctx, groupCommand, "--list")
+		for _, group := range []string{"stock", "owned"} {
+			if there := strings.Contains(list.out, group); there != (how == "--execute") {
+				errs = append(errs, fmt.Errorf("%s: the group %s is there: %v", how, group, there))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sameFields compares what two tools print, whatever is between the words.
+func sameFields(kafka, cairn answer, replace ...string) error {
+	want := strings.Fields(strings.NewReplacer(replace...).Replace(kafka.out))
+	if kafka.code != cairn.code || !slices.Equal(want, strings.Fields(cairn.out)) {
+		return fmt.Errorf("cairn: %s\nbut Kafka's tool: %s", cairn, kafka)
+	}
+	return nil
+}
+
 func (g *consumerGroup) killAndFreeze() error {
 	if err := g.lose(syscall.SIGKILL); err != nil {
 		return err
@@ -247,6 +278,9 @@ func (g *consumerGroup) rollBrokers() error {
 	return errors.Join(roll(g.ctx, g.c, "grouped"), divided(g.ctx, 12, g.members...))
 }
 
+// rollLimit bounds a restart of all brokers, which on a machine with much else to do takes minutes.
+const rollLimit = 5 * time.Minute
+
 // roll restarts all brokers, one after the other, each once all replicas of the topics are in sync.
 func roll(ctx context.Context, c *harness.Cluster, topics ...string) error {
 	cl, err := kgo.NewClient(workload.ClientOptions(c.Bootstrap())...)
@@ -254,7 +288,7 @@ func roll(ctx context.Context, c *harness.Cluster, topics ...string) error {
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, rollLimit)
 	defer cancel()
 	for _, n := range c.Brokers() {
 		if err := errors.Join(n.Stop(30*time.Second), n.Start()); err != nil {

@@ -170,8 +170,10 @@ func (p *play) partitionsAre(topic string, want int) error {
 }
 
 // eventually asks again until the answer is right or time is up.
-func (p *play) eventually(ask func() error) error {
-	for deadline := time.Now().Add(15 * time.Second); ; {
+func (p *play) eventually(ask func() error) error { return p.within(15*time.Second, ask) }
+
+func (p *play) within(limit time.Duration, ask func() error) error {
+	for deadline := time.Now().Add(limit); ; {
 		err := ask()
 		if err == nil || time.Now().After(deadline) || p.ctx.Err() != nil {
 			return err

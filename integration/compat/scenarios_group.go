@@ -91,14 +91,18 @@ func (p *play) groupName() string { return p.slug + "-group" }
 
 // divided waits until the members share the partitions, and each of them is read on.
 func (p *play) divided(members ...*stockMember) error {
-	if err := dividedWithin(p.ctx, p.settle, groupPartitions, members...); err != nil {
+	return p.dividedWithin(p.settle, members...)
+}
+
+func (p *play) dividedWithin(limit time.Duration, members ...*stockMember) error {
+	if err := dividedWithin(p.ctx, limit, groupPartitions, members...); err != nil {
 		return err
 	}
 	var before [groupPartitions]int64
 	for i := range before {
 		before[i] = furthest(members, i)
 	}
-	return p.eventually(func() error {
+	return p.within(limit, func() error {
 		for i, at := range before {
 			if furthest(members, i) <= at {
 				return fmt.Errorf("partition %d is divided, but nobody reads on from offset %d", i, at)
@@ -134,7 +138,7 @@ func (p *play) groupJoins() (err error) {
 			return err
 		}
 	}
-	return p.divided(g.members...)
+	return p.dividedWithin(2*p.settle, g.members...) // processes of many clients start at the same time
 }
 
 func (p *play) join() error {
@@ -228,7 +232,7 @@ func (p *play) groupLeaves() error {
 	if err != nil {
 		return err
 	}
-	if err := p.eventually(func() error { return unread(ends, g.all) }); err != nil {
+	if err := p.within(p.settle, func() error { return unread(ends, g.all) }); err != nil {
 		return err
 	}
 	return g.watch.end(g.all)
