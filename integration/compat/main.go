@@ -57,11 +57,11 @@ type runner struct {
 	inflight int    // records of the idempotent producer on a bad network
 	defaults bool   // only groups at the defaults
 
-	java     string // directory of the Maven project
-	classes  string // class path of the built project
-	work     string // temporary files
-	text     string // file of real text
-	lines    int    // of it
+	java    string // directory of the Maven project
+	classes string // class path of the built project
+	work    string // temporary files
+	text    string // file of real text
+	lines   int    // of it
 }
 
 func (r *runner) run(ctx context.Context) (err error) {
