@@ -74,6 +74,7 @@ type Config struct {
 	LagTimeMax     time.Duration // replica.lag.time.max.ms
 	ProducerCheck  time.Duration // producer.id.expiration.check.interval.ms
 	RetentionCheck time.Duration // log.retention.check.interval.ms
+	Cleaner        bool          // log.cleaner.enable
 
 	TxnMaxTimeout     time.Duration // transaction.max.timeout.ms
 	TxnExpiration     time.Duration // transactional.id.expiration.ms
@@ -208,7 +209,7 @@ func NewConfig(values map[string]string) (*Config, error) {
 		Profiles:        v.flag("metrics.profiles.enable"),
 		values:          values,
 	}
-	c.readTransactions(v)
+	c.readUpkeep(v)
 	if _, ok := values["log.dirs"]; !ok { // log.dir counts only where log.dirs is not given
 		c.DataDir = v.text("log.dir")
 	}
@@ -309,7 +310,8 @@ func (c *Config) topicLayer() topicconfig.Layer {
 	return l
 }
 
-func (c *Config) readTransactions(v valueReader) {
+func (c *Config) readUpkeep(v valueReader) {
+	c.Cleaner = v.flag("log.cleaner.enable")
 	c.ProducerCheck = v.millis("producer.id.expiration.check.interval.ms")
 	c.TxnMaxTimeout = v.millis("transaction.max.timeout.ms")
 	c.TxnExpiration = v.millis("transactional.id.expiration.ms")

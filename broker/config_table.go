@@ -7,8 +7,8 @@ const (
 	noAuthorizer   = "Not available: there is no authorization in this version."
 	cordonAbsent   = "Not available: a broker has one data directory."
 	tieringAbsent  = "Not available: there is no tiered storage."
-	noCleaner      = "No effect: compaction does not run in this version."
 	noOtherGroups  = "No effect: there are neither share groups nor streams groups in this version."
+	fixedSteps     = "No effect: the cleaner reads steps of a quarter of a megabyte."
 	fixedWorkers   = "No effect: a coordinator has four workers, and batches what waits for it at the moment."
 	noProviders    = "Not available: values are taken as they stand."
 	noQuota        = "No effect: there are no quotas in this version."
@@ -181,17 +181,17 @@ var propertyTable = []property{
 		Name: "listeners", Type: typeList, Default: "PLAINTEXT://127.0.0.1:9092", Mode: perBroker,
 		Doc: "Addresses to listen on, as NAME://host:port, separated by commas.",
 	},
-	{Name: "log.cleaner.backoff.ms", Type: typeLong, Default: "15000", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
-	{Name: "log.cleaner.dedupe.buffer.size", Type: typeLong, Default: "134217728", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
+	{Name: "log.cleaner.backoff.ms", Type: typeLong, Default: "15000", Limits: "0..", Mode: clusterWide, Doc: "How long the cleaner waits when no log is worth compacting."},
+	{Name: "log.cleaner.dedupe.buffer.size", Type: typeLong, Default: "134217728", Mode: clusterWide, Doc: "Memory of the tables of keys of all cleaner threads, 24 bytes for a key; what does not fit takes another pass."},
 	{Name: "log.cleaner.delete.retention.ms", Type: typeLong, Default: "86400000", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
-	{Name: "log.cleaner.enable", Type: typeBool, Default: "true", Effect: noEffect, Doc: noCleaner},
-	{Name: "log.cleaner.io.buffer.load.factor", Type: typeDouble, Default: "0.9", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
-	{Name: "log.cleaner.io.buffer.size", Type: typeInt, Default: "524288", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
-	{Name: "log.cleaner.io.max.bytes.per.second", Type: typeDouble, Default: "1.7976931348623157e308", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
+	{Name: "log.cleaner.enable", Type: typeBool, Default: "true", Doc: "Whether topics with cleanup.policy=compact are compacted, internal ones included."},
+	{Name: "log.cleaner.io.buffer.load.factor", Type: typeDouble, Default: "0.9", Mode: clusterWide, Doc: "The share of the tables of keys that is filled."},
+	{Name: "log.cleaner.io.buffer.size", Type: typeInt, Default: "524288", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: fixedSteps},
+	{Name: "log.cleaner.io.max.bytes.per.second", Type: typeDouble, Default: "1.7976931348623157e308", Mode: clusterWide, Doc: "Bytes a second that the cleaner reads and writes at most. Without it a thread rests three times as long as it works."},
 	{Name: "log.cleaner.max.compaction.lag.ms", Type: typeLong, Default: "9223372036854775807", Limits: "1..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.cleaner.min.cleanable.ratio", Type: typeDouble, Default: "0.5", Limits: "0..1", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.cleaner.min.compaction.lag.ms", Type: typeLong, Default: "0", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
-	{Name: "log.cleaner.threads", Type: typeInt, Default: "1", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noCleaner},
+	{Name: "log.cleaner.threads", Type: typeInt, Default: "1", Limits: "0..", Mode: clusterWide, Doc: "How many logs are compacted at a time; 0: none."},
 	{Name: "log.cleanup.policy", Type: typeList, Default: "delete", Limits: "compact|delete", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.dir", Type: typeList, Default: "data", Doc: "Older name of log.dirs."},
 	{Name: "log.dir.failure.timeout.ms", Type: typeLong, Default: "30000", Limits: "1..", Effect: noEffect, Doc: oneDir},

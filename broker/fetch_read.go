@@ -120,14 +120,16 @@ func (f *fetchReader) readRecords(log *engine.Log, part *fetchPart, limit ids.Of
 	if part.offset >= limit || (most <= 0 && !first) {
 		return nil
 	}
-	recs, err := log.Read(engine.ReadOptions{From: part.offset, Limit: limit, MaxBytes: max(most, 0), MinOneBatch: first})
+	o := engine.ReadOptions{From: part.offset, Limit: limit, MaxBytes: max(most, 0), MinOneBatch: first}
+	var recs engine.Records
+	var err error
+	if f.op.req.IsolationLevel == isolationReadCommitted {
+		recs, err = part.readCommitted(log, o)
+	} else {
+		recs, err = log.Read(o)
+	}
 	if err != nil {
 		return err
-	}
-	if f.op.req.IsolationLevel == isolationReadCommitted && recs.Bytes > 0 {
-		if err := part.tellAborted(log, recs.Next); err != nil {
-			return err
-		}
 	}
 	recs = plantedRecords(recs)
 	part.answer.Records, part.bytes = recs.Parts, recs.Bytes
@@ -136,13 +138,13 @@ func (f *fetchReader) readRecords(log *engine.Log, part *fetchPart, limit ids.Of
 	return nil
 }
 
-// tellAborted lists the aborted transactions that have records in what was read, [offset, next).
-func (part *fetchPart) tellAborted(log *engine.Log, next ids.Offset) error {
-	aborted, err := log.AbortedTransactions(part.offset, next)
+// readCommitted reads, and lists the aborted transactions that have records in what it read.
+func (part *fetchPart) readCommitted(log *engine.Log, o engine.ReadOptions) (engine.Records, error) {
+	recs, aborted, err := log.ReadCommitted(o)
 	for _, t := range aborted {
 		part.answer.AbortedTransactions = append(part.answer.AbortedTransactions, wire.AbortedTransaction{ProducerID: t.ProducerID, FirstOffset: int64(t.First)})
 	}
-	return err
+	return recs, err
 }
 
 // leading returns the reign under which a client that knows leader epoch known (NoEpoch: says nothing) is served.

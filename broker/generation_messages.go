@@ -159,7 +159,7 @@ func (b *Broker) logPrefix(req *logPrefixRequest, resp *logPrefixResponse) error
 	if req.from < 0 || req.from >= p.baseOffset || req.from < resp.start {
 		return nil
 	}
-	got, err := log.Read(engine.ReadOptions{
+	got, aborted, err := log.ReadWithMarkers(engine.ReadOptions{
 		From: req.from, Limit: p.baseOffset, MaxBytes: int(min(max(req.maxBytes, 0), prefixBytesMax)), MinOneBatch: true,
 	})
 	if err != nil {
@@ -168,9 +168,7 @@ func (b *Broker) logPrefix(req *logPrefixRequest, resp *logPrefixResponse) error
 	for _, part := range got.Parts {
 		resp.records = append(resp.records, part...)
 	}
-	if resp.aborted, err = log.AbortedBetween(req.from, got.Next); err != nil {
-		return err
-	}
+	resp.aborted = aborted
 	wait, _ := b.replicas.throttle.charge(p.topic, p.index, req.node, len(resp.records))
 	resp.waitMs = int32(wait.Milliseconds())
 	return nil

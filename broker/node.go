@@ -209,10 +209,18 @@ func (n *Node) startBroker() error {
 		NodeID: n.cfg.NodeID, Directory: identity.DirectoryID, Images: n.images, Client: client, Engine: n.engine, Host: n.host,
 		Static: n.cfg.topicLayer(), LagTimeMax: n.cfg.LagTimeMax, Coordinations: b.coordinations,
 		ProducerExpiry: b.producerExpiry, ProducerCheck: n.cfg.ProducerCheck, RetentionCheck: n.cfg.RetentionCheck, Dial: n.dialNode, Fail: n.fail,
-		Waiting: b.purgatory, Log: n.log,
+		Cleaner: n.cleanerSettings(), Waiting: b.purgatory, Log: n.log,
 	})
 	b.markers = newMarkerWriter(b.appendMarkerHere, n.cfg.RequestTimeout)
 	return nil
+}
+
+// cleanerSettings is nil when log.cleaner.enable is off.
+func (n *Node) cleanerSettings() func() cleanerSettings {
+	if !n.cfg.Cleaner {
+		return nil
+	}
+	return n.broker.cleanerSettings
 }
 
 // Ready is closed once the node does its work: a broker is registered, unfenced and serves clients; a controller alone

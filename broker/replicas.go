@@ -51,6 +51,8 @@ type replicaManagerConfig struct {
 	ProducerCheck  time.Duration
 	// RetentionCheck is log.retention.check.interval.ms. 0: Kafka's default.
 	RetentionCheck time.Duration
+	// Cleaner is how compaction works, as of now; nil: nothing is compacted.
+	Cleaner func() cleanerSettings
 	// LagTimeMax is replica.lag.time.max.ms. 0: Kafka's default. Now is the clock for it, monotonic; nil: the system's.
 	LagTimeMax time.Duration
 	Now        func() time.Time
@@ -96,6 +98,7 @@ type replicaManager struct {
 	isr          isrChanges
 	transfers    transfers
 	repairs      repairs
+	cleaner      *cleaner // nil: nothing is compacted
 
 	throttle  *throttle
 	copies    chan struct{} // a token for each prefix that is being copied
@@ -121,6 +124,9 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
 		isr: newISRChanges(), transfers: newTransfers(), repairs: newRepairs(), copies: make(chan struct{}, copiesAtOnce), deletions: make(chan struct{}, deletionsAtOnce),
 	}
+	if cfg.Cleaner != nil {
+		m.cleaner = newCleaner(m, cfg.Cleaner)
+	}
 	m.throttle = newThrottle(cfg.NodeID, cfg.Images, cfg.Static, cfg.Now)
 	m.stopping, m.stop = context.WithCancel(context.Background())
 	m.elections.pending = map[*partition]ids.Term{}
@@ -141,6 +147,9 @@ func (m *replicaManager) run(ctx context.Context) {
 	loops.Go(func() { m.runTransfers(ctx) })
 	loops.Go(func() { m.runRepairs(ctx) })
 	loops.Go(func() { m.runRetention(ctx) })
+	if m.cleaner != nil {
+		loops.Go(func() { m.cleaner.run(ctx) })
+	}
 	for range openWorkers {
 		loops.Go(func() { m.runOpenings(ctx) })
 	}

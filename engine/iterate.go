@@ -149,7 +149,7 @@ func (p *payloadReader) entry(row *EntryRow, bare bool) (pb.Entry, error) {
 		}
 		return e, nil
 	}
-	b, err := p.batch(row.Batch.Base)
+	b, err := p.batch(row)
 	if err == nil {
 		_, err = p.log.checkStored(row.Batch.Base, b)
 	}
@@ -167,8 +167,9 @@ func (p *payloadReader) entry(row *EntryRow, bare bool) (pb.Entry, error) {
 	return e, nil
 }
 
-// batch is the stored batch at base, borrowed until the next call.
-func (p *payloadReader) batch(base ids.Offset) ([]byte, error) {
+// batch is the stored batch of an entry, or what stands for it when compaction has left nothing, borrowed until the next call.
+func (p *payloadReader) batch(row *EntryRow) ([]byte, error) {
+	base := row.Batch.Base
 	if p.iter.it == nil {
 		it, err := p.log.e.newIter(partitionBounds(rowData, p.log.binding.Info.ID))
 		if err != nil {
@@ -183,6 +184,9 @@ func (p *payloadReader) batch(base ids.Offset) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !ok:
+		if b := p.log.emptied(row); b != nil {
+			return b, nil
+		}
 		return nil, p.log.damaged(base, fmt.Errorf("%w: no batch at offset %d", ErrCorruptRow, base))
 	}
 	return p.log.fetch(p.iter.it)

@@ -25,6 +25,7 @@ const (
 	rowCheckpoint rowKind = 'c' // applied index, high watermark
 	rowProducers  rowKind = 'r' // producer-state snapshot
 	rowStartState rowKind = 'u' // producer state where the Raft log starts
+	rowCompaction rowKind = 'k' // how far the log is compacted
 
 	// Keyed by shard and replica, so that a replica that comes back under a new id never sees the old id's rows.
 	rowEntry     rowKind = 'e' // shard | replica | Raft index
@@ -82,7 +83,7 @@ func appendAbortedKey(dst []byte, p ids.PartitionID, marker ids.Offset) []byte {
 	return appendKey(dst, rowAborted, uint64(p), uint64(marker))
 }
 
-// appendPartitionKey is for rowOwner, rowMeta, rowCheckpoint, rowProducers and rowStartState.
+// appendPartitionKey is for rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState and rowCompaction.
 func appendPartitionKey(dst []byte, kind rowKind, p ids.PartitionID) []byte {
 	return appendKey(dst, kind, uint64(p))
 }
@@ -155,7 +156,7 @@ func parseReplicaKey(k []byte) (kind rowKind, s ids.ShardID, r ids.ReplicaID, er
 }
 
 func parsePartitionKey(k []byte) (kind rowKind, p ids.PartitionID, err error) {
-	b, err := parseKey(k, partitionKeyLen, rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState)
+	b, err := parseKey(k, partitionKeyLen, rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState, rowCompaction)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -34,6 +34,9 @@ func (e *Engine) loadLog(b Binding) (*Log, error) {
 	if l.abortedTo, err = l.loadAbortedTo(); err != nil {
 		return nil, err
 	}
+	if l.compaction, err = e.compactionOf(b.Info.ID); err != nil {
+		return nil, err
+	}
 	sh.replayNext, sh.replayUntil = sh.start.Index+1, l.Applied()
 	return l, nil
 }

@@ -50,6 +50,9 @@ type Log struct {
 	startMu   sync.Mutex
 	dropped   ids.Offset // data below is gone, guarded by startMu
 	dropBytes int64      // LogBytes at dropped, guarded by startMu
+	released  bool       // nothing is written any more, guarded by startMu
+
+	markersGone atomic.Int64 // grows before compaction deletes markers; see ReadCommitted
 
 	// Guarded by sh.mu, and changed as everything there.
 	state      LogState
@@ -61,6 +64,7 @@ type Log struct {
 	undos      []undo                // of the batches behind the saved commit, oldest first
 	txns       producer.Transactions // replaced as a whole, never changed in place
 	abortedTo  ids.Offset            // no marker of an aborted transaction is at or above it
+	compaction compactionRow         // also needs startMu to change
 	appendMs   int64                 // wall clock of the last saved batch, ms; 0: none since the start
 
 	saves saveMarks // belongs to the save under way
@@ -259,11 +263,11 @@ func (l *Log) ExpireProducers(nowMs, ttlMs int64) int {
 	return l.producers.Expire(nowMs, ttlMs)
 }
 
-// SizeBytes is the size of the batches from the log start on.
+// SizeBytes is the size of the stored batches from the log start on.
 func (l *Log) SizeBytes() int64 {
 	l.sh.mu.RLock()
 	defer l.sh.mu.RUnlock()
-	return l.state.LogBytes - l.startBytes
+	return l.state.LogBytes - l.startBytes - l.compaction.Removed
 }
 
 // SetApplied tells what Raft has applied. It is stored with a later save.

@@ -207,6 +207,9 @@ func (e *Engine) Release(p ids.PartitionID) {
 	if l == nil {
 		return
 	}
+	l.startMu.Lock()
+	l.released = true // a compaction under way writes nothing more
+	l.startMu.Unlock()
 	e.tails.remove(&l.tail)
 	if e.closed.Load() {
 		return
@@ -257,7 +260,7 @@ func (e *Engine) DeletePartition(p ids.PartitionID) error {
 		lo, hi := partitionBounds(kind, p)
 		deleteRange(b, lo, hi)
 	}
-	for _, kind := range []rowKind{rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState} {
+	for _, kind := range []rowKind{rowOwner, rowMeta, rowCheckpoint, rowProducers, rowStartState, rowCompaction} {
 		deleteRow(b, appendPartitionKey(nil, kind, p))
 	}
 	if found {

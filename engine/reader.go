@@ -27,7 +27,7 @@ type Records struct {
 	Parts     [][]byte   // concatenated; read-only, never reused, freed by the garbage collector
 	Bytes     int        // of all parts
 	FirstBase ids.Offset // base offset of the first batch; NoOffset when there is none
-	Next      ids.Offset // where to read on: behind the last batch, else ReadOptions.From
+	Next      ids.Offset // where to read on: behind the last batch or, when there is nothing more below the limit, there
 }
 
 // Read reads whole batches: recent ones from memory, where they are shared with Raft, older ones from the store,
@@ -42,13 +42,20 @@ func (l *Log) Read(o ReadOptions) (Records, error) {
 	}
 	c := collector{o: o, r: Records{FirstBase: ids.NoOffset, Next: o.From}}
 	c.o.Limit = min(o.Limit, end)
-	if c.o.From >= c.o.Limit || l.tail.from(o.From, &c) {
+	if c.o.From >= c.o.Limit {
 		return c.r, nil
 	}
-	if err := l.readStored(&c, l.tail.firstBase(end)); err != nil && c.r.Bytes == 0 {
-		return Records{}, err
-	} else if err == nil && !c.full {
-		l.tail.from(c.r.Next, &c)
+	for before := ids.NoOffset; !c.full && before < c.r.Next && c.r.Next < c.o.Limit && !l.tail.from(c.r.Next, &c); {
+		before = c.r.Next
+		tailBase := min(c.o.Limit, l.tail.firstBase(end))
+		if err := l.readStored(&c, tailBase); err != nil && c.r.Bytes == 0 {
+			return Records{}, err
+		} else if err != nil {
+			break
+		}
+		if !c.full { // compaction may have left nothing more before the tail
+			c.r.Next = max(c.r.Next, min(tailBase, l.compacted().Holes))
+		}
 	}
 	return c.r, nil
 }
@@ -109,7 +116,7 @@ func (c *collector) takeCopy(base, next ids.Offset, b []byte) {
 
 // readStored reads batches from the store until the collector is full or the tail takes over at tailBase.
 func (l *Log) readStored(c *collector, tailBase ids.Offset) error {
-	return l.scanStored(c.o.From, min(c.o.Limit, tailBase), func(base ids.Offset, size int, value func() ([]byte, error)) (bool, error) {
+	return l.scanStored(c.r.Next, tailBase, func(base ids.Offset, size int, value func() ([]byte, error)) (bool, error) {
 		if c.r.Bytes > 0 && !c.fits(size, base+1) {
 			return false, nil // before the payload is fetched
 		}
@@ -121,7 +128,7 @@ func (l *Log) readStored(c *collector, tailBase ids.Offset) error {
 		if err != nil {
 			return false, err
 		}
-		if next <= c.o.From { // the hole behind a batch that lost records to compaction
+		if next <= c.r.Next { // the one before the hole in which the read begins
 			return true, nil
 		}
 		if !c.fits(len(b), next) {

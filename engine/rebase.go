@@ -111,12 +111,12 @@ func (e *Engine) rebase(r Rebase) error {
 	start := min(r.Start, r.BaseOffset)
 	state := LogState{Next: start, LeaderEpoch: ids.NoEpoch, MaxTimestamp: -1, MaxTimestampBase: ids.NoOffset}
 	meta := metaRow{Shard: r.Shard, LogStart: start, Epochs: epochsWithoutIndex(r.Epochs)}
-	check := checkpointRow{Shard: r.Shard}
+	check, compaction := checkpointRow{Shard: r.Shard}, compactionRow{}
 	var former []replicaID
 	if found {
 		c := cutter{e: e, batch: b}
 		hw, err := c.cutOwner(old, r, &state, &meta)
-		b = c.batch
+		b, compaction.Holes = c.batch, c.holes
 		if err != nil {
 			return err
 		}
@@ -131,6 +131,7 @@ func (e *Engine) rebase(r Rebase) error {
 	set(b, appendPartitionKey(nil, rowOwner, id), row.appendTo(nil))
 	set(b, appendPartitionKey(nil, rowMeta, id), meta.appendTo(nil))
 	set(b, appendPartitionKey(nil, rowCheckpoint, id), check.appendTo(nil))
+	set(b, appendPartitionKey(nil, rowCompaction, id), compaction.appendTo(nil))
 	set(b, appendPartitionKey(nil, rowProducers, id), (&producersRow{Shard: r.Shard, Next: state.Next}).appendTo(nil))
 	set(b, appendReplicaKey(nil, rowStart, r.Shard, r.Replica), point.appendTo(nil))
 	if err := e.commit(b, flushDurable); err != nil {
@@ -155,6 +156,7 @@ type cutter struct {
 	e     *Engine
 	l     *Log
 	batch *pebble.Batch
+	holes ids.Offset // in what is left, see compactionRow
 }
 
 // cutOwner is cut for what that owner left. It returns the high watermark that was known there.
@@ -200,7 +202,8 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 	if err != nil {
 		return err
 	}
-	if keep <= max(l.logStart, state.Next) { // nothing is left that the generation has
+	// What compaction has removed here because of records that are not agreed on is missing: the rest is of no use either.
+	if keep <= max(l.logStart, state.Next) || agreed < l.compaction.Holes { // nothing is left that the generation has
 		c.drop(r.Info.ID, 0)
 		return nil
 	}
@@ -208,10 +211,12 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 	if err != nil {
 		return err
 	}
+	stored := l.state.LogBytes - l.compaction.Removed
 	*state = LogState{
 		Next: keep, LeaderEpoch: ids.NoEpoch, MaxTimestamp: l.state.MaxTimestamp, MaxTimestampBase: l.state.MaxTimestampBase,
-		LogBytes: l.state.LogBytes - removed,
+		LogBytes: stored - removed,
 	}
+	c.holes = min(l.compaction.Holes, keep)
 	if l.state.MaxTimestampBase >= keep {
 		if state.MaxTimestamp, state.MaxTimestampBase, err = l.maxTimestampBelow(keep); err != nil {
 			return err
@@ -223,7 +228,7 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 		if err != nil {
 			return err
 		}
-		meta.StartBytes = max(l.startBytes, l.state.LogBytes-behind)
+		meta.StartBytes = max(l.startBytes, stored-behind)
 	} else {
 		meta.LogStart = l.logStart
 	}
@@ -319,6 +324,8 @@ type Prefix struct {
 	e         *Engine
 	b         Binding
 	state     LogState
+	holes     compactionRow // where the log that is copied has lost batches to compaction
+	empty     bool          // nothing is stored: the first batch may begin below the log start
 	timeBytes int64
 }
 
@@ -341,7 +348,16 @@ func (e *Engine) OpenPrefix(b Binding) (*Prefix, error) {
 	if sh.last > 0 {
 		return nil, fmt.Errorf("prefix of %s: its log has begun", b.Info.label())
 	}
-	return &Prefix{e: e, b: b, state: tip, timeBytes: tip.LogBytes}, nil
+	p := &Prefix{e: e, b: b, state: tip, timeBytes: tip.LogBytes}
+	if p.holes, err = e.compactionOf(b.Info.ID); err != nil {
+		return nil, err
+	}
+	it, err := e.newIter(partitionBounds(rowData, b.Info.ID))
+	if err != nil {
+		return nil, err
+	}
+	p.empty = !it.First()
+	return p, errors.Join(it.Error(), it.Close())
 }
 
 // Next is the offset to go on at.
@@ -352,7 +368,7 @@ func (p *Prefix) Next() ids.Offset { return p.state.Next }
 func (p *Prefix) Append(raw []byte, aborted []AbortedTransaction) error {
 	b := p.e.newBatch(len(raw))
 	defer b.Close()
-	state, timeBytes := p.state, p.timeBytes
+	state, timeBytes, holes, empty := p.state, p.timeBytes, p.holes, p.empty
 	for len(raw) > 0 {
 		h, err := batch.ParseHeader(raw)
 		if err == nil && h.Size() > len(raw) {
@@ -362,14 +378,17 @@ func (p *Prefix) Append(raw []byte, aborted []AbortedTransaction) error {
 			err = batch.VerifyCRC(raw[:h.Size()])
 		}
 		base, next := ids.Offset(h.BaseOffset), ids.Offset(h.NextOffset())
-		if err == nil && (base < state.Next || next > p.b.BaseOffset) {
+		if err == nil && (base < state.Next && (!empty || next <= state.Next) || next > p.b.BaseOffset) {
 			err = fmt.Errorf("offsets [%d, %d) do not fit in behind %d and below the base %d", base, next, state.Next, p.b.BaseOffset)
 		}
 		if err != nil {
 			return fmt.Errorf("prefix of %s: %w", p.b.Info.label(), err)
 		}
 		set(b, appendDataKey(nil, p.b.Info.ID, base), raw[:h.Size()])
-		state.Next = next
+		if base > state.Next || h.RecordCount <= h.LastOffsetDelta {
+			holes.Holes = next
+		}
+		state.Next, empty = next, false
 		state.LogBytes += int64(h.Size())
 		if h.MaxTimestamp > state.MaxTimestamp {
 			state.MaxTimestamp, state.MaxTimestampBase = h.MaxTimestamp, base
@@ -384,11 +403,11 @@ func (p *Prefix) Append(raw []byte, aborted []AbortedTransaction) error {
 	if err := p.putAborted(b, aborted, state.Next); err != nil {
 		return err
 	}
-	p.put(b, state)
+	p.put(b, state, holes)
 	if err := p.e.commit(b, flushLazy); err != nil {
 		return err
 	}
-	p.state, p.timeBytes = state, timeBytes
+	p.state, p.timeBytes, p.holes, p.empty = state, timeBytes, holes, empty
 	return nil
 }
 
@@ -408,17 +427,23 @@ func (p *Prefix) putAborted(b *pebble.Batch, aborted []AbortedTransaction, next 
 func (p *Prefix) Finish() error {
 	b := p.e.newBatch(0)
 	defer b.Close()
-	state := p.state
+	state, holes := p.state, p.holes
+	if state.Next < p.b.BaseOffset {
+		holes.Holes = p.b.BaseOffset
+	}
 	state.Next = p.b.BaseOffset
-	p.put(b, state)
+	p.put(b, state, holes)
 	if err := p.e.commit(b, flushDurable); err != nil {
 		return err
 	}
-	p.state = state
+	p.state, p.holes = state, holes
 	return nil
 }
 
-func (p *Prefix) put(b *pebble.Batch, state LogState) {
+func (p *Prefix) put(b *pebble.Batch, state LogState, holes compactionRow) {
+	if holes != p.holes {
+		set(b, appendPartitionKey(nil, rowCompaction, p.b.Info.ID), holes.appendTo(nil))
+	}
 	point := StartPoint{LogState: state}
 	set(b, appendReplicaKey(nil, rowStart, p.b.Shard, p.b.Replica), point.appendTo(nil))
 }

@@ -51,9 +51,13 @@ func (l *Log) beyondSize(keep int64, limit ids.Offset) (to ids.Offset, more bool
 	start, below, raft := l.logStart, l.startBytes, l.sh.start
 	low, high := raft.Index, min(l.sh.last, ids.RaftIndex(l.sh.hard.Commit))
 	goal := l.state.LogBytes - keep // LogBytes at the boundary is at most this
+	compaction := l.compaction
 	l.sh.mu.RUnlock()
-	if goal <= below {
+	if goal -= compaction.Removed; goal <= below {
 		return start, false, nil
+	}
+	if compaction.Holes > start { // entries tell how large batches were
+		return l.prefixBoundary(start, limit, goal-below)
 	}
 	if start < raft.Next {
 		if raft.LogBytes > goal {

@@ -145,6 +145,7 @@ func (s *saver) installLog(p *pendingSave, at *snapshotStart) error {
 		lo, hi := partitionBounds(kind, partition)
 		deleteRange(s.batch, lo, hi)
 	}
+	deleteRow(s.batch, appendPartitionKey(nil, rowCompaction, partition))
 	l.saves.timeBytes = at.LogBytes
 	l.saves.dropProducers()
 	l.saves.producersAt = at.Index
@@ -166,6 +167,7 @@ func (p *pendingSave) publishInstall() {
 	l.undos = nil // the producers follow, see installProducers
 	l.logStart, l.startBytes = p.installed.Next, p.installed.LogBytes
 	l.dropped, l.dropBytes = l.logStart, l.startBytes
+	l.compaction = compactionRow{}
 	l.SetHighWatermark(l.logStart)
 }
 

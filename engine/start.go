@@ -61,6 +61,10 @@ func (l *Log) raiseStart(o ids.Offset) error {
 	if err != nil {
 		return fmt.Errorf("log start %d of %s: %w", o, l.binding.Info.label(), err)
 	}
+	compaction, err := l.compactionFrom(o, bytes)
+	if err != nil {
+		return fmt.Errorf("log start %d of %s: %w", o, l.binding.Info.label(), err)
+	}
 	l.sh.mu.RLock()
 	meta := metaRow{Shard: l.binding.Shard, LogStart: o, StartBytes: max(bytes, l.startBytes), GenesisIndex: l.genesis, Epochs: l.epochs}
 	limit := l.sh.start.LogState
@@ -68,6 +72,9 @@ func (l *Log) raiseStart(o ids.Offset) error {
 	b := l.e.newBatch(0)
 	defer b.Close()
 	set(b, appendPartitionKey(nil, rowMeta, l.binding.Info.ID), meta.appendTo(nil))
+	if compaction != l.compacted() {
+		set(b, appendPartitionKey(nil, rowCompaction, l.binding.Info.ID), compaction.appendTo(nil))
+	}
 	dropped, dropBytes, err := l.drop(b, o, meta.StartBytes, limit)
 	if err != nil {
 		return err
@@ -77,12 +84,23 @@ func (l *Log) raiseStart(o ids.Offset) error {
 	}
 	l.dropped, l.dropBytes = dropped, dropBytes
 	l.sh.mu.Lock()
-	l.logStart, l.startBytes = o, meta.StartBytes
+	l.logStart, l.startBytes, l.compaction = o, meta.StartBytes, compaction
 	l.sh.mu.Unlock()
 	if l.HighWatermark() < o {
 		l.SetHighWatermark(o)
 	}
 	return nil
+}
+
+// compactionFrom is what is known of the compaction once the log starts at o, where LogBytes is bytes. It needs startMu.
+func (l *Log) compactionFrom(o ids.Offset, bytes int64) (compactionRow, error) {
+	c := l.compacted()
+	start := l.Start()
+	if c.Holes <= start {
+		return c, nil
+	}
+	stored, err := l.bytesBetween(start, o)
+	return c.below(bytes-l.startBytes-stored, stored), err
 }
 
 // bytesBelow is LogBytes where the log held all offsets below o, above the log start. It needs startMu.
@@ -105,9 +123,18 @@ func (l *Log) bytesBelow(o ids.Offset) (int64, error) {
 
 // bytesBetween are the bytes of the batches from the one that holds start on that end at o or below.
 func (l *Log) bytesBetween(start, o ids.Offset) (bytes int64, err error) {
-	last := int64(0) // counts once the next one begins at o or below
-	err = l.scanStored(start, o+1, func(_ ids.Offset, size int, _ func() ([]byte, error)) (bool, error) {
-		bytes, last = bytes+last, int64(size)
+	from, err := l.baseOf(start)
+	if err != nil {
+		return 0, err
+	}
+	to, err := l.baseOf(o)
+	if err != nil {
+		return 0, err
+	}
+	err = l.scanStored(from, to, func(base ids.Offset, size int, _ func() ([]byte, error)) (bool, error) {
+		if base >= from {
+			bytes += int64(size)
+		}
 		return true, nil
 	})
 	return bytes, err

@@ -116,6 +116,19 @@ func (t *tail) trim(limit int64) {
 	t.items = t.items[n:] // append moves what is left now and then, so that the front is freed
 }
 
+// dropTo lets go of the items up to the one that holds the offset.
+func (t *tail) dropTo(o ids.Offset) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for ; n < len(t.items) && t.items[n].base <= o; n++ {
+		t.add(-t.items[n].size())
+		t.items[n].entry.Cmd = nil
+		t.items[n] = nil
+	}
+	t.items = t.items[n:]
+}
+
 // truncate drops the entries from first on.
 func (t *tail) truncate(first ids.RaftIndex) {
 	t.mu.Lock()

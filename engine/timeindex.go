@@ -51,24 +51,55 @@ func (l *Log) MaxTimestamp(limit ids.Offset) (off ids.Offset, timestamp int64, e
 	} else if ok && row.MaxTimestampBase >= start {
 		best, from = row, base+1
 	}
-	err = l.scanHeaders(from, limit, func(h batch.Header, _ []byte) (bool, error) {
-		if h.MaxTimestamp > best.MaxTimestamp {
-			best = timeRow{h.MaxTimestamp, ids.Offset(h.BaseOffset)}
-		}
-		return true, nil
-	})
-	if err != nil || best.MaxTimestampBase == ids.NoOffset {
-		return ids.NoOffset, -1, ids.NoEpoch, err
+	found, err := l.latestRecord(best, from, limit)
+	if err == nil && found.timestamp < best.MaxTimestamp && l.compacted().Holes > start { // compaction has removed that one
+		found, err = l.latestRecord(timeRow{MaxTimestamp: -1, MaxTimestampBase: ids.NoOffset}, start, limit)
 	}
-	found := timeHit{offset: ids.NoOffset}
-	err = l.scanHeaders(best.MaxTimestampBase, best.MaxTimestampBase+1, func(h batch.Header, raw []byte) (bool, error) {
-		found, err = firstRecord(h, raw, start, limit, h.MaxTimestamp)
-		return false, err
-	})
 	if err != nil || found.offset == ids.NoOffset {
 		return ids.NoOffset, -1, ids.NoEpoch, err
 	}
 	return found.offset, found.timestamp, l.epochAt(found.offset), nil
+}
+
+// latestRecord is the first record with the largest timestamp in [from, limit) and in the batch that is best so far.
+func (l *Log) latestRecord(best timeRow, from, limit ids.Offset) (found timeHit, err error) {
+	start := l.Start()
+	found = timeHit{offset: ids.NoOffset, timestamp: -1}
+	err = l.scanHeaders(from, limit, func(h batch.Header, raw []byte) (bool, error) {
+		if h.RecordCount == 0 || h.MaxTimestamp <= best.MaxTimestamp {
+			return true, nil
+		}
+		base, latest := ids.Offset(h.BaseOffset), h.MaxTimestamp
+		if base < start {
+			if latest, err = latestFrom(h, raw, start); err != nil || latest <= best.MaxTimestamp {
+				return err == nil, err
+			}
+		}
+		best = timeRow{latest, base}
+		return true, nil
+	})
+	if err != nil || best.MaxTimestampBase == ids.NoOffset {
+		return found, err
+	}
+	err = l.scanHeaders(best.MaxTimestampBase, best.MaxTimestampBase+1, func(h batch.Header, raw []byte) (bool, error) {
+		found, err = firstRecord(h, raw, start, limit, best.MaxTimestamp)
+		return false, err
+	})
+	return found, err
+}
+
+// latestFrom is the largest timestamp of a batch's records from an offset on.
+func latestFrom(h batch.Header, raw []byte, from ids.Offset) (ms int64, err error) {
+	ms = -1
+	for rec, err := range batch.Records(raw, 0) {
+		if err != nil {
+			return ms, fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
+		}
+		if ids.Offset(h.BaseOffset)+ids.Offset(rec.OffsetDelta) >= from {
+			ms = max(ms, rec.Timestamp(&h))
+		}
+	}
+	return ms, nil
 }
 
 type timeHit struct {
@@ -80,14 +111,14 @@ type timeHit struct {
 func firstRecord(h batch.Header, raw []byte, from, limit ids.Offset, ts int64) (timeHit, error) {
 	for rec, err := range batch.Records(raw, 0) {
 		if err != nil {
-			return timeHit{offset: ids.NoOffset}, fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
+			return timeHit{offset: ids.NoOffset, timestamp: -1}, fmt.Errorf("batch at offset %d: %w", h.BaseOffset, err)
 		}
 		o := ids.Offset(h.BaseOffset) + ids.Offset(rec.OffsetDelta)
 		if t := rec.Timestamp(&h); t >= ts && o >= from && o < limit {
 			return timeHit{o, t}, nil
 		}
 	}
-	return timeHit{offset: ids.NoOffset}, nil
+	return timeHit{offset: ids.NoOffset, timestamp: -1}, nil
 }
 
 // scanHeaders calls fn with the stored batches from the one that holds from on, checked, until it returns false.

@@ -85,6 +85,7 @@ type verifier struct {
 	owner ownerRow
 	meta  metaRow
 	start StartPoint
+	holes ids.Offset // batches below may lack records, or be missing
 
 	data *pebble.Iterator
 	more bool       // data stands on a row that is not yet checked
@@ -173,6 +174,13 @@ func (v *verifier) load() error {
 		v.meta, err = decodeMetaRow(b)
 		return err
 	})
+	if err == nil {
+		_, err = v.get(appendPartitionKey(nil, rowCompaction, v.p), func(b []byte) error {
+			c, err := decodeCompactionRow(b)
+			v.holes = c.Holes
+			return err
+		})
+	}
 	if v.meta.Shard != v.owner.Shard {
 		v.problem(ids.NoOffset, 0, "the meta row is of shard %d, the owner is shard %d", v.meta.Shard, v.owner.Shard)
 	}
@@ -230,9 +238,9 @@ func (v *verifier) batch() (h batch.Header, base ids.Offset, err error) {
 		return h, base, err
 	}
 	switch {
-	case v.end == ids.NoOffset && base > v.meta.LogStart:
+	case v.end == ids.NoOffset && base > max(v.meta.LogStart, v.holes):
 		v.problemOf(ProblemRecords, base, 0, "the first batch begins above the log start %d", v.meta.LogStart)
-	case v.end != ids.NoOffset && base != v.end:
+	case v.end != ids.NoOffset && base != v.end && (base < v.end || base > v.holes):
 		v.problemOf(ProblemRecords, base, 0, "follows offset %d", v.end-1)
 	}
 	h, problem := checkBatch(b, base)
@@ -363,15 +371,8 @@ func (v *verifier) dataOf(row *EntryRow, want *LogState) error {
 	if err := v.indexed(&i, want); err != nil {
 		return err
 	}
-	if !v.more {
-		v.problemOf(ProblemRecords, i.Base, row.Index, "has no batch")
-		return v.data.Error()
-	}
-	if _, base, err := parseDataKey(v.data.Key()); err != nil {
-		return err
-	} else if base > i.Base {
-		v.problemOf(ProblemRecords, i.Base, row.Index, "has no batch: the next is at offset %d", base)
-		return nil
+	if there, err := v.hasBatch(row); err != nil || !there {
+		return errors.Join(err, v.transaction(row.Index, &i))
 	}
 	got, err := v.storedInfo()
 	if err != nil {
@@ -381,13 +382,28 @@ func (v *verifier) dataOf(row *EntryRow, want *LogState) error {
 	if err != nil {
 		return err
 	}
-	if got.Count < i.Count {
+	if base < v.holes && got.Count <= i.Count {
 		got.Count, got.Size, got.Attributes, got.MaxTimestamp = i.Count, i.Size, i.Attributes, i.MaxTimestamp
 	}
 	if got != i {
 		v.problemOf(ProblemRecords, base, row.Index, "batch %+v, the entry row describes %+v", got, i)
 	}
 	return v.transaction(row.Index, &i)
+}
+
+// hasBatch says whether the batch of an entry row is what the data stands on. Compaction may have deleted it.
+func (v *verifier) hasBatch(row *EntryRow) (bool, error) {
+	if !v.more {
+		if row.Batch.Base >= v.holes {
+			v.problemOf(ProblemRecords, row.Batch.Base, row.Index, "has no batch")
+		}
+		return false, v.data.Error()
+	}
+	_, base, err := parseDataKey(v.data.Key())
+	if err == nil && base > row.Batch.Base && row.Batch.Base >= v.holes {
+		v.problemOf(ProblemRecords, row.Batch.Base, row.Index, "has no batch: the next is at offset %d", base)
+	}
+	return err == nil && base <= row.Batch.Base, err
 }
 
 // transaction checks that a transaction which a marker aborts has its row.
@@ -407,6 +423,9 @@ func (v *verifier) transaction(index ids.RaftIndex, i *BatchInfo) error {
 	if !open || b.Commit {
 		return nil
 	}
+	if b.LastOffset < v.holes {
+		return nil // it goes with its marker
+	}
 	found, err := v.get(appendAbortedKey(nil, v.p, b.LastOffset), func(value []byte) error {
 		row, err := decodeAbortedRow(value)
 		if err == nil && (row.ProducerID != b.ProducerID || row.First > first || row.Stable > b.LastOffset+1) {
@@ -422,13 +441,13 @@ func (v *verifier) transaction(index ids.RaftIndex, i *BatchInfo) error {
 
 // tables checks what the meta row says of the log against the entries.
 func (v *verifier) tables() {
-	if v.end != ids.NoOffset && v.end != v.state.Next {
+	if v.end != ids.NoOffset && v.end != v.state.Next && (v.end > v.state.Next || v.state.Next > v.holes) {
 		v.problem(v.end, 0, "the batches end here, the entries at %d", v.state.Next)
 	}
 	if v.meta.LogStart > v.state.Next {
 		v.problem(ids.NoOffset, 0, "log start %d is above the log end %d", v.meta.LogStart, v.state.Next)
 	}
-	if v.end == ids.NoOffset && v.meta.LogStart < v.state.Next {
+	if v.end == ids.NoOffset && v.meta.LogStart < v.state.Next && v.state.Next > v.holes {
 		v.problem(v.meta.LogStart, 0, "no batches up to the log end %d", v.state.Next)
 	}
 	if v.genesis != 0 && v.meta.GenesisIndex != v.genesis || v.genesis == 0 && v.meta.GenesisIndex > v.start.Index {

@@ -52,6 +52,7 @@ func (s *shard[M]) replay(limit ids.Offset, now time.Time) (more bool) {
 	if s.applied >= limit {
 		return false
 	}
+	before := s.applied
 	batches, next, err := s.log.Read(s.applied, limit, loadBytes)
 	if err == nil {
 		err = s.replayAll(batches)
@@ -65,7 +66,7 @@ func (s *shard[M]) replay(limit ids.Offset, now time.Time) (more bool) {
 		s.c.cfg.Log.Error("coordinator cannot read its partition; trying again", s.fields(zap.Int64("offset", int64(s.applied)), zap.Error(err))...)
 		return false
 	}
-	return len(batches) > 0 && s.applied < limit
+	return s.applied > before && s.applied < limit // compaction may have left no batches there
 }
 
 // replayAll applies batches. A read may begin inside a batch: what was applied already is passed over.

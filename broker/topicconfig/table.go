@@ -12,7 +12,6 @@ const (
 	noRolling  = "the log has no segments: retention deletes to the batch"
 	noFlush    = "log.flush decides for the whole broker when data is durable"
 	noTiering  = "there is no tiered storage"
-	noCleaner  = "log compaction does not run in this version: all records are kept"
 )
 
 const (
@@ -35,7 +34,7 @@ var table = []Def{
 	},
 	{Name: "compression.zstd.level", Type: Int, Default: "3", check: intIn(-131072, 22), Synonyms: same("compression.zstd.level")},
 	{
-		Name: "delete.retention.ms", Type: Long, Default: "86400000", check: intIn(0, maxLong), NoEffect: noCleaner,
+		Name: "delete.retention.ms", Type: Long, Default: "86400000", check: intIn(0, maxLong),
 		Synonyms: same("log.cleaner.delete.retention.ms"),
 	},
 	{
@@ -66,7 +65,7 @@ var table = []Def{
 		Synonyms: same("log.local.retention.ms"),
 	},
 	{
-		Name: "max.compaction.lag.ms", Type: Long, Default: longMax, check: intIn(1, maxLong), NoEffect: noCleaner,
+		Name: "max.compaction.lag.ms", Type: Long, Default: longMax, check: intIn(1, maxLong),
 		Synonyms: same("log.cleaner.max.compaction.lag.ms"),
 	},
 	{Name: "max.message.bytes", Type: Int, Default: "1048588", check: intIn(0, maxInt), Synonyms: same("message.max.bytes")},
@@ -83,11 +82,11 @@ var table = []Def{
 		Synonyms: same("log.message.timestamp.type"),
 	},
 	{
-		Name: "min.cleanable.dirty.ratio", Type: Double, Default: "0.5", check: doubleIn(0, 1), NoEffect: noCleaner,
+		Name: "min.cleanable.dirty.ratio", Type: Double, Default: "0.5", check: doubleIn(0, 1),
 		Synonyms: same("log.cleaner.min.cleanable.ratio"),
 	},
 	{
-		Name: "min.compaction.lag.ms", Type: Long, Default: "0", check: intIn(0, maxLong), NoEffect: noCleaner,
+		Name: "min.compaction.lag.ms", Type: Long, Default: "0", check: intIn(0, maxLong),
 		Synonyms: same("log.cleaner.min.compaction.lag.ms"),
 	},
 	{Name: "min.insync.replicas", Type: Int, Default: "1", check: intIn(1, maxInt), Synonyms: same("min.insync.replicas")},
