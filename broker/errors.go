@@ -136,6 +136,7 @@ var storageErrors = []errorRow{
 	{engine.ErrIncomplete, kerr.KafkaStorageError},
 	{engine.ErrNotOwner, kerr.KafkaStorageError},
 	{engine.ErrClosed, kerr.NotLeaderForPartition}, // the broker is stopping
+	{engine.ErrReleased, kerr.NotLeaderForPartition},
 	{engine.ErrWrongNode, kerr.KafkaStorageError},
 	{engine.ErrWrongCluster, kerr.KafkaStorageError},
 	{engine.ErrNewerFormat, kerr.KafkaStorageError},
