@@ -126,6 +126,7 @@ func rowCodecs(t testing.TB) []rowCodec {
 			Shard: 50, Index: 41, Next: 1_000_000, Snapshot: []byte("a snapshot"),
 			Ended: []producer.EndedTransaction{{ProducerID: 4711, First: 999_000, Last: 999_990, Aborted: true}, {ProducerID: 4712, First: 900_000, Last: 999_999}},
 		}, func(p producersRow) []byte { return p.appendTo(nil) }, decodeProducersRow),
+		codec("compaction", compactionRow{Clean: 999_000, Holes: 999_100, Removed: 5 << 20, CleanBytes: 70_000}, func(c compactionRow) []byte { return c.appendTo(nil) }, decodeCompactionRow),
 		codec("aborted", abortedRow{ProducerID: 4711, First: 999_000, Stable: 999_991}, func(a abortedRow) []byte { return a.appendTo(nil) }, decodeAbortedRow),
 		codec("time", timeRow{MaxTimestamp: -1, MaxTimestampBase: 7}, func(r timeRow) []byte { return r.appendTo(nil) }, decodeTimeRow),
 		codec("quarantine", quarantineRow{Shard: 50, Index: 41, Term: 6, AtMs: 1_760_000_000_000, Batch: []byte("a batch")}, func(q quarantineRow) []byte { return q.appendTo(nil) }, decodeQuarantineRow),
