@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -81,7 +82,7 @@ func (c *conn) maybeServeRaft() error {
 	if c.server.draining.Load() { // drain may have looked just before
 		return errDraining
 	}
-	if err := c.server.serveRaft(c.nc, c.br); err != nil {
+	if err := c.server.serveRaft(c.nc, bufio.NewReaderSize(c.br, raftReadBuffer)); err != nil {
 		return fmt.Errorf("raft connection: %w", err)
 	}
 	return io.EOF

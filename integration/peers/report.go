@@ -282,8 +282,12 @@ func (r *report) write(text string) error {
 	text += "\n![Throughput](peers-throughput.svg)\n\n![Latency](peers-latency.svg)\n"
 	page := string(old)
 	head, rest, found := strings.Cut(page, heading)
-	if !found {
-		head = strings.TrimRight(page, "\n") + "\n\n"
+	if !found { // before what people write
+		head, rest, found = strings.Cut(page, "\n## Notes\n")
+		if found {
+			rest = "\n## Notes\n" + rest
+		}
+		head = strings.TrimRight(head, "\n") + "\n\n"
 	}
 	if i := strings.Index(rest, "\n## "); i >= 0 {
 		text += rest[i:]
