@@ -28,10 +28,13 @@ type ownAppend struct {
 // appendOwn checks and submits a batch as a produce request with acks=all does. nil: done hears once what became of it, from any goroutine
 // and without locks held, perhaps before appendOwn returns; it must not block. Its errors are errNotLeader, errNotEnoughAfterAppend and
 // errRequestTimedOut, after all of which the batch may still be in the log. With an error it was not appended and done hears nothing:
-// errNotLeader, errNotEnoughReplicas, errProposeTimeout, the sentinels of package producer. It may wait for room in the group's queue, up to
+// errNotLeader, errNotEnoughReplicas, errDiskFull, errProposeTimeout, the sentinels of package producer. It may wait for room in the group's queue, up to
 // room; timeout bounds all of it.
 func (p *partition) appendOwn(r *reign, sub submission, room, timeout time.Duration, done func(base, next ids.Offset, err error)) error {
 	if err := p.checkAppend(r, true); err != nil {
+		return err
+	}
+	if err := p.owner.checkRoom(true); err != nil {
 		return err
 	}
 	o := &ownAppend{p: p, r: r, done: done, base: ids.NoOffset}

@@ -67,6 +67,12 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		c.collectPartitions(ch)
 		collectCoordinators(ch, b.coordinations)
 	}
+	space := c.n.engine.Space()
+	gauge("disk_free_bytes", "Room on the disk of the data directory.", float64(space.Free))
+	gauge("disk_total_bytes", "Size of the disk of the data directory.", float64(space.Total))
+	gauge("disk_min_free_bytes", "Below so much free room records are refused.", float64(space.MinFree))
+	gauge("disk_ballast_bytes", "Size of the ballast; 0: it was given up, or there is none.", float64(space.Ballast))
+	gauge("disk_space_level", "0: there is room, 1: records of clients are refused, 2: replicas take no records, 3: the disk is full.", float64(space.Level))
 	collectEngine(ch, c.n.engine.Metrics())
 }
 
@@ -143,6 +149,8 @@ func collectEngine(ch chan<- prometheus.Metric, m engine.Metrics) {
 	value(count, "raft_synced_saves_total", "Saves of Raft state that waited for fsync.", m.SyncedSaves)
 	value(count, "store_flushes_total", "Flushes of memtables.", m.Flushes)
 	value(count, "store_compactions_total", "Compactions of the store.", m.Compactions)
+	value(count, "store_background_errors_total", "Flushes and compactions that failed, and were tried again.", m.BackgroundErrors)
+	value(count, "store_write_stalls_total", "Times that saves had to wait for flushes and compactions.", m.WriteStalls)
 	value(gauge, "store_disk_bytes", "Disk space used by the store.", m.DiskBytes)
 	value(gauge, "store_memtable_bytes", "Memory of memtables.", m.MemTableBytes)
 	value(gauge, "store_cache_bytes", "Memory of the block cache.", m.CacheBytes)

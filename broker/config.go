@@ -86,6 +86,8 @@ type Config struct {
 	// QuarantineBytes and QuarantineAge limit what is kept in quarantine; negative: nothing does.
 	QuarantineBytes int64
 	QuarantineAge   time.Duration
+	// MinFreeBytes and BallastBytes are for a disk that gets full, see engine.Config.
+	MinFreeBytes, BallastBytes int64
 
 	MetricsListener string // host:port, "" for none
 	Profiles        bool
@@ -202,14 +204,13 @@ func NewConfig(values map[string]string) (*Config, error) {
 
 		RebalanceInterval: v.rebalanceInterval(),
 		RetentionCheck:    v.millis("log.retention.check.interval.ms"),
-		QuarantineBytes:   v.number("log.quarantine.bytes"),
-		QuarantineAge:     v.millis("log.quarantine.ms"),
 
 		MetricsListener: v.text("metrics.listener"),
 		Profiles:        v.flag("metrics.profiles.enable"),
 		values:          values,
 	}
 	c.readUpkeep(v)
+	c.readStore(v)
 	if _, ok := values["log.dirs"]; !ok { // log.dir counts only where log.dirs is not given
 		c.DataDir = v.text("log.dir")
 	}
@@ -317,4 +318,12 @@ func (c *Config) readUpkeep(v valueReader) {
 	c.TxnExpiration = v.millis("transactional.id.expiration.ms")
 	c.TxnAbortInterval = v.millis("transaction.abort.timed.out.transaction.cleanup.interval.ms")
 	c.TxnExpireInterval = v.millis("transaction.remove.expired.transaction.cleanup.interval.ms")
+}
+
+// readStore reads what the store keeps, and how it deals with its disk.
+func (c *Config) readStore(v valueReader) {
+	c.QuarantineBytes = v.number("log.quarantine.bytes")
+	c.QuarantineAge = v.millis("log.quarantine.ms")
+	c.MinFreeBytes = v.number("log.min.free.bytes")
+	c.BallastBytes = v.number("log.ballast.bytes")
 }

@@ -181,6 +181,10 @@ var propertyTable = []property{
 		Name: "listeners", Type: typeList, Default: "PLAINTEXT://127.0.0.1:9092", Mode: perBroker,
 		Doc: "Addresses to listen on, as NAME://host:port, separated by commas.",
 	},
+	{
+		Name: "log.ballast.bytes", Type: typeLong, Default: "-1", Limits: "-1..",
+		Doc: "Size of a file without content that is given up when the disk is full, so that deleting still works. 0: none. -1: 64 MiB, or a 200th of a smaller disk. Cairn's own.",
+	},
 	{Name: "log.cleaner.backoff.ms", Type: typeLong, Default: "15000", Limits: "0..", Mode: clusterWide, Doc: "How long the cleaner waits when no log is worth compacting."},
 	{Name: "log.cleaner.dedupe.buffer.size", Type: typeLong, Default: "134217728", Mode: clusterWide, Doc: "Memory of the tables of keys of all cleaner threads, 24 bytes for a key; what does not fit takes another pass."},
 	{Name: "log.cleaner.delete.retention.ms", Type: typeLong, Default: "86400000", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
@@ -213,6 +217,10 @@ var propertyTable = []property{
 	{Name: "log.message.timestamp.after.max.ms", Type: typeLong, Default: "3600000", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.message.timestamp.before.max.ms", Type: typeLong, Default: "9223372036854775807", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.message.timestamp.type", Type: typeString, Default: "CreateTime", Limits: "CreateTime|LogAppendTime", Mode: clusterWide, Effect: topicDefault},
+	{
+		Name: "log.min.free.bytes", Type: typeLong, Default: "-1", Limits: "-1..",
+		Doc: "Produce requests are refused while less than this is free on the disk of the data directory. 0: nothing is. -1: 1 GiB, or a 20th of a smaller disk. Cairn's own.",
+	},
 	{Name: "log.preallocate", Type: typeBool, Default: "false", Mode: clusterWide, Effect: topicDefault},
 	{
 		Name: "log.quarantine.bytes", Type: typeLong, Default: "-1", Limits: "-1..",

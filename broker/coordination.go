@@ -74,7 +74,10 @@ func (g partitionReign) Check() error {
 	if g.p.serving() != g.r {
 		return coordinator.ErrNotCoordinator
 	}
-	return coordinationError(g.p.checkAppend(g.r, true))
+	if err := g.p.checkAppend(g.r, true); err != nil {
+		return coordinationError(err)
+	}
+	return coordinationError(g.p.owner.checkRoom(true))
 }
 
 // Append implements coordinator.Reign.
@@ -126,7 +129,7 @@ func coordinationError(err error) error {
 		return nil
 	case errors.Is(err, errProposeTimeout), errors.Is(err, context.DeadlineExceeded):
 		as = coordinator.ErrBusy
-	case errors.Is(err, errNotEnoughReplicas):
+	case errors.Is(err, errNotEnoughReplicas), errors.Is(err, errDiskFull):
 		as = coordinator.ErrUnavailable
 	case errors.Is(err, raftgroup.ErrTooLarge):
 		as = coordinator.ErrTooLarge

@@ -73,6 +73,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.Key(private.RecoveredKey):  handleNoteRecovered,
 		kmsg.Key(private.RaftLogKey):    handleReadRaftLog,
 		kmsg.Key(private.InspectionKey): handleInspect,
+		kmsg.Key(private.StoreKey):      handleDescribeStore,
 	}
 }
 

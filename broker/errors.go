@@ -64,6 +64,7 @@ var brokerErrors = []errorRow{
 	{errTransactionalID, kerr.TransactionalIDAuthorizationFailed},
 	{errRequiredAcks, kerr.InvalidRequiredAcks},
 	{errInternalTopic, kerr.InvalidTopicException},
+	{errDiskFull, kerr.KafkaStorageError},
 	{errNotEnoughReplicas, kerr.NotEnoughReplicas},
 	{errNotEnoughAfterAppend, kerr.NotEnoughReplicasAfterAppend},
 	{errRequestTimedOut, kerr.RequestTimedOut},

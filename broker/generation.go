@@ -121,6 +121,9 @@ func (m *replicaManager) copyPrefix(leader *leaderLink, r engine.Rebase) error {
 		}
 	}
 	for prefix.Next() < r.BaseOffset {
+		if err := m.checkRoom(true); err != nil {
+			return fmt.Errorf("%w: %w", errNotYet, err)
+		}
 		if !m.stillWanted(r.Binding) {
 			return fmt.Errorf("%w: the metadata wants something else by now", errNotYet)
 		}

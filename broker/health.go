@@ -116,7 +116,7 @@ func (n *Node) healthy() error {
 }
 
 // diskStalled hears of disk operations that take long. It is called by the storage engine and does not block.
-func (b *Broker) diskStalled(op string, d time.Duration) {
+func (b *Broker) diskStalled(op, file string, d time.Duration) {
 	b.metrics.diskStalls.Inc()
-	b.noise.warn(b.log, "disk operation is slow", zap.String("operation", op), zap.Duration("for", d))
+	b.noise.warn(b.log, "disk operation is slow", zap.String("operation", op), zap.String("file", file), zap.Duration("for", d))
 }

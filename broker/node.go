@@ -101,12 +101,14 @@ func (n *Node) assemble() error {
 	}
 	e, err := engine.Open(engine.Config{
 		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, OnDamage: b.storeDamaged,
-		Faults: n.cfg.engineFaults,
+		MinFreeBytes: n.cfg.MinFreeBytes, BallastBytes: n.cfg.BallastBytes, Faults: n.cfg.engineFaults,
 	})
 	if err != nil {
 		return err
 	}
 	n.engine, b.engine = e, e
+	n.tasks.Go(n.watchSpace)
+	n.tasks.Go(n.reclaimSpace)
 	n.host, err = raftgroup.NewHost(raftgroup.Config{
 		NodeID: n.cfg.NodeID, Dir: n.raftDir(), Engine: n.engine, Dial: n.dialNode,
 		OnPeerDown: n.peerDown, PeerTimeout: n.cfg.PeerTimeout, Logger: n.log.Named("raft"), Faults: n.cfg.faults,

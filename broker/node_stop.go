@@ -170,6 +170,9 @@ func (n *Node) closeAll() error {
 		errs = append(errs, meta.Stop(ctx))
 	}
 	errs = append(errs, n.metrics.close()) // it reads the engine
+	if n.engine != nil {
+		n.engine.StopWaiting() // for a full disk nobody waits any more
+	}
 	if n.host != nil {
 		errs = append(errs, n.host.Close())
 	}

@@ -183,6 +183,9 @@ func (op *produceOp) submit(topic *controller.Topic, slot int, raw []byte, deadl
 	if err := p.checkAppend(r, op.acks == acksAll); err != nil {
 		return err
 	}
+	if err := p.owner.checkRoom(topic.Internal); err != nil {
+		return err
+	}
 	return op.append(slot, raw, deadline)
 }
 

@@ -36,11 +36,15 @@ type Config struct {
 	MemTableBytes   int64 // size of one of at most four memtables; 0: DefaultMemTableBytes
 	BlockCacheBytes int64 // 0: DefaultBlockCacheBytes
 	TailBytes       int64 // bound of all memory tails together; 0: DefaultTailBytes, negative: no tails
-	DropStepBytes   int64 // expired data is deleted in steps of this size; 0: DefaultDropStepBytes
+	// Room that is kept free on the disk, see SpaceLevel, and the size of the file that is given up when there is none. 0: none;
+	// negative: the default, or less on a small disk.
+	MinFreeBytes, BallastBytes int64
+
+	DropStepBytes int64 // expired data is deleted in steps of this size; 0: DefaultDropStepBytes
 
 	Logger *zap.Logger // nil: no logs
 	// OnDiskStall hears of a disk operation that has been running for d already. Must not block. May be nil.
-	OnDiskStall func(op string, d time.Duration)
+	OnDiskStall func(op, file string, d time.Duration)
 	// OnDamage hears of each damaged batch that was found, and of the replica that owns it. It is called by whoever reads, perhaps
 	// often. Must not block. May be nil.
 	OnDamage func(owner Binding, err *CorruptError)
@@ -54,6 +58,8 @@ type Config struct {
 type Faults struct {
 	// SaveDelay runs before the commit of a save that has something to write for the shard, and may block.
 	SaveDelay func(shard ids.ShardID)
+	// Room says how much room there is on the disk, instead of the file system.
+	Room func() (free, total uint64)
 	// DataRead hears of every read of record batches from the database.
 	DataRead func(p ids.PartitionID, base ids.Offset)
 }

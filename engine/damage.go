@@ -63,6 +63,11 @@ func IsStub(cmd []byte) bool {
 	return len(cmd) == 1+HeaderLen+stubBytes && cmd[1+headerMagic] == magicData
 }
 
+// CarriesBatch reports whether a partition's Raft entry has such a command that saving it takes room for records.
+func CarriesBatch(cmd []byte) bool {
+	return len(cmd) > 1+headerMagic && cmd[1+headerMagic] == magicData
+}
+
 // ErrStoreDamaged says that a file of the store is damaged in a place that is needed for more than one partition: the broker
 // has to stop, and its data directory to be emptied.
 var ErrStoreDamaged = errors.New("engine: a file of the store is damaged; empty the data directory, and the broker copies everything anew from its peers")

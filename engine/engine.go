@@ -31,6 +31,7 @@ type Engine struct {
 	savers         sync.Pool // *saver
 	tails          tails
 	stats          *stats
+	space          *space
 
 	mu       sync.RWMutex // guards what follows; held for map access only
 	logs     map[ids.PartitionID]*Log
@@ -47,6 +48,9 @@ func Open(cfg Config) (*Engine, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	if cfg.MemTableBytes == 0 {
+		cfg.MemTableBytes = memTableBytesOn(diskBytes(cfg))
+	}
 	return open(cfg.withDefaults(), false)
 }
 
@@ -60,7 +64,13 @@ func OpenReadOnly(dir string) (*Engine, error) {
 
 func open(cfg Config, readOnly bool) (*Engine, error) {
 	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
-	fs, closer := withStallDetection(cfg)
+	room := newSpace(cfg)
+	watched, closer := withStallDetection(cfg)
+	var fs vfs.FS = watched
+	if !readOnly {
+		room.findBallast()
+		fs = &diskFS{FS: watched, space: room}
+	}
 	var soft *softSyncFS
 	if cfg.Flush == FlushOS || readOnly {
 		soft = &softSyncFS{FS: fs, log: cfg.Logger}
@@ -68,7 +78,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	}
 	cfg.FS = markerFS{fs}
 	st := new(stats)
-	o := pebbleOptions(cfg, st)
+	o := pebbleOptions(cfg, st, room)
 	defer o.Cache.Unref()
 	o.ReadOnly = readOnly
 	o.ErrorIfNotExists = readOnly
@@ -88,6 +98,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, softSync: soft, readOnly: readOnly, stats: st,
 		commitBytesMax: int(cfg.MemTableBytes / 4),
 		batchOptions:   []pebble.BatchOption{pebble.WithMaxRetainedSizeBytes(batchRetainedBytes)},
+		space:          room,
 		logs:           make(map[ids.PartitionID]*Log),
 		shards:         make(map[replicaID]*shard),
 		byShard:        make(map[ids.ShardID]*shard),
@@ -95,6 +106,10 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	}
 	e.savers.New = func() any { return new(saver) }
 	e.tails.budget = max(0, cfg.TailBytes)
+	room.opened.Store(true)
+	e.space.measuring.Lock()
+	e.space.measureLocked()
+	e.space.measuring.Unlock()
 	return e, nil
 }
 
@@ -119,6 +134,7 @@ func (e *Engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
 	}
+	e.space.stop()
 	var errs []error
 	if !e.readOnly {
 		errs = append(errs, e.writeCheckpoints())

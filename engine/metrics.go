@@ -24,6 +24,7 @@ type Metrics struct {
 	Flushes, Compactions int64
 	BackgroundErrors     int64 // failed flushes and compactions: they are tried again
 	CompactionDebtBytes  int64
+	WriteStalls          int64 // times that saves had to wait for flushes and compactions
 }
 
 // HistogramSnapshot is a histogram: Counts[i] are the observations of at most Bounds[i], not cumulated; the last
@@ -39,6 +40,7 @@ const saveBuckets = 18 // 64 µs, doubling, up to 8.4 s
 type stats struct {
 	savedBytes, saves, synced atomic.Int64
 	backgroundErrors          atomic.Int64
+	writeStalls               atomic.Int64
 	rewrittenBytes            atomic.Int64 // by rewrites of blob files, which Pebble counts for no level
 	nanos                     atomic.Int64
 	counts                    [saveBuckets + 1]atomic.Uint64
@@ -84,6 +86,7 @@ func (e *Engine) Metrics() Metrics {
 		TailBytes:     e.tails.total.Load(),
 
 		CompactedBytes:   e.stats.rewrittenBytes.Load(),
+		WriteStalls:      e.stats.writeStalls.Load(),
 		BackgroundErrors: e.stats.backgroundErrors.Load(),
 		Flushes:          p.Flush.Count, Compactions: p.Compact.Count, CompactionDebtBytes: int64(p.Compact.EstimatedDebt),
 	}

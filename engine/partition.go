@@ -268,7 +268,12 @@ func (e *Engine) DeletePartition(p ids.PartitionID) error {
 			deleteReplica(b, id)
 		}
 	}
-	return e.commit(b, flushDurable)
+	err = e.commit(b, flushDurable)
+	e.space.deleted(partitionBounds(rowData, p))
+	for _, id := range append(o.Old, replicaID{o.Shard, o.Replica}) {
+		e.space.deleted(replicaEntryBounds(id.Shard, id.Replica))
+	}
+	return err
 }
 
 // deleteReplica removes all rows of a replica of a shard.

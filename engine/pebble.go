@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -28,6 +29,7 @@ const (
 	// to all partitions at its time, and one slow partition keeps it.
 	blobGarbageRatio  = 0.3
 	blobRewriteMinAge = 5 * time.Minute
+	blobRewriteUrgent = 5 * time.Second // while the disk is nearly full
 	diskStallAfter    = 500 * time.Millisecond
 	// Space comes back only once the deletion has left the memtable, which takes for ever when little is written.
 	deletionFlushAfter = 30 * time.Second
@@ -39,7 +41,7 @@ const (
 )
 
 // pebbleOptions are the options of a store. The cache is created here; the caller unrefs it after Open.
-func pebbleOptions(cfg Config, st *stats) *pebble.Options {
+func pebbleOptions(cfg Config, st *stats, room *space) *pebble.Options {
 	o := &pebble.Options{
 		FS:                          cfg.FS,
 		FormatMajorVersion:          formatVersion,
@@ -61,25 +63,29 @@ func pebbleOptions(cfg Config, st *stats) *pebble.Options {
 		o.TargetFileSizes[i] = tableFileBytes
 	}
 	o.Experimental.ValueSeparationPolicy = func() pebble.ValueSeparationPolicy {
+		minAge := cfg.blobRewriteMinAge
+		if SpaceLevel(room.level.Load()) == SpaceLow {
+			minAge = min(minAge, blobRewriteUrgent)
+		}
 		return pebble.ValueSeparationPolicy{
 			Enabled:               true,
 			MinimumSize:           separatedValueBytes,
 			MaxBlobReferenceDepth: 1000, // compactions never copy values together
 			TargetGarbageRatio:    blobGarbageRatio,
-			RewriteMinimumAge:     cfg.blobRewriteMinAge,
+			RewriteMinimumAge:     minAge,
 		}
 	}
 	o.EventListener = eventListener(cfg, st)
 	return o
 }
 
-// withStallDetection wraps the disk so that slow operations are reported; in-memory file systems are left alone.
+// withStallDetection wraps the disk so that slow operations are reported to whoever wants to hear of them.
 func withStallDetection(cfg Config) (vfs.FS, io.Closer) {
-	if cfg.FS != vfs.Default || cfg.OnDiskStall == nil {
+	if cfg.OnDiskStall == nil {
 		return cfg.FS, noCloser{}
 	}
 	return vfs.WithDiskHealthChecks(cfg.FS, diskStallAfter, nil, func(info vfs.DiskSlowInfo) {
-		cfg.OnDiskStall(info.OpType.String(), info.Duration)
+		cfg.OnDiskStall(info.OpType.String(), info.Path, info.Duration)
 	})
 }
 
@@ -91,6 +97,10 @@ func eventListener(cfg Config, st *stats) *pebble.EventListener {
 	log := cfg.Logger
 	l := &pebble.EventListener{
 		BackgroundError: func(err error) {
+			var failed *DiskError
+			if errors.As(err, &failed) && !isFull(failed.Err) {
+				panic("engine: store failed: " + failed.Error())
+			}
 			// It is tried again at once and for ever, as on a full disk: report it less and less often.
 			if n := st.backgroundErrors.Add(1); n&(n-1) == 0 {
 				log.Error("background work of the store failed; it is tried again", zap.Int64("failures", n), zap.Error(err))
@@ -101,6 +111,7 @@ func eventListener(cfg Config, st *stats) *pebble.EventListener {
 		},
 		BlobFileRewriteEnd: func(info pebble.BlobFileRewriteInfo) { st.rewrittenBytes.Add(int64(info.Output.Size)) },
 		WriteStallBegin: func(info pebble.WriteStallBeginInfo) {
+			st.writeStalls.Add(1)
 			log.Warn("the disk cannot keep up: writes wait", zap.String("reason", info.Reason))
 		},
 		WriteStallEnd: func() { log.Warn("writes go on") },

@@ -93,6 +93,7 @@ func (e *Engine) saveRaftState(updates []pb.Update) error {
 		return err
 	}
 	e.stats.saved(time.Since(began), s.bytes, s.flush != flushLazy)
+	e.space.used(s.bytes)
 	for _, p := range s.saves {
 		p.publish()
 	}

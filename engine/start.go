@@ -83,6 +83,7 @@ func (l *Log) raiseStart(o ids.Offset) error {
 		return err
 	}
 	l.dropped, l.dropBytes = dropped, dropBytes
+	l.e.space.deleted(dataBounds(l.binding.Info.ID, 0, l.dropped))
 	l.sh.mu.Lock()
 	l.logStart, l.startBytes, l.compaction = o, meta.StartBytes, compaction
 	l.sh.mu.Unlock()
@@ -258,6 +259,10 @@ func (e *Engine) moveStart(sh *shard, index ids.RaftIndex) error {
 	set(b, appendReplicaKey(nil, rowStart, sh.id.Shard, sh.id.Replica), at.appendTo(nil))
 	if err := e.commit(b, flushLazy); err != nil {
 		return err
+	}
+	e.space.deleted(lo, hi)
+	if l := sh.log; l != nil {
+		e.space.deleted(dataBounds(l.binding.Info.ID, 0, l.dropped))
 	}
 	sh.mu.Lock()
 	sh.start = at

@@ -14,6 +14,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/statemachine"
 
+	"cairn/engine"
 	"cairn/internal/ids"
 )
 
@@ -203,6 +204,9 @@ func (s *metadataMachine) Lookup(any) (any, error) { return nil, nil }
 
 // SaveSnapshot implements statemachine.IStateMachine.
 func (s *metadataMachine) SaveSnapshot(w io.Writer, _ statemachine.ISnapshotFileCollection, _ <-chan struct{}) error {
+	if s.m.h.cfg.Engine.SpaceLevel() == engine.SpaceOut {
+		return statemachine.ErrSnapshotAborted // a write that fails would end the process; a later one has room
+	}
 	b, err := s.m.machine.Snapshot()
 	if err != nil {
 		return fmt.Errorf("metadata snapshot: %w", err)

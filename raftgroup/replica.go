@@ -262,6 +262,9 @@ func (h *Host) observe(m *raftpb.Message, from ids.NodeID) (drop, before, after 
 	if f := h.cfg.Faults.DropMessage; f != nil && f(ids.ShardID(m.ShardID), ids.ReplicaID(m.From), ids.ReplicaID(m.To), m.Type.String()) {
 		return true, false, false
 	}
+	if m.Type == raftpb.Replicate && len(m.Entries) > 0 && !h.hasRoom(m) {
+		return true, false, false
+	}
 	answer := m.Type == raftpb.ReplicateResp && !m.Reject
 	vote := m.Type == raftpb.RequestVote || m.Type == raftpb.RequestVoteResp && m.Reject
 	if !answer && !vote && m.Type != raftpb.TimeoutNow {

@@ -11,6 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"cairn/wire/private"
 )
 
 // statusListMax bounds the partitions, groups and warnings that a screen has room for; the JSON form has all.
@@ -43,6 +45,10 @@ type brokerStatus struct {
 	Stored   int64  `json:"storedBytes"`
 	Total    int64  `json:"diskBytes"`
 	Usable   int64  `json:"usableBytes"`
+	// SpaceLevel says what the disk has room for: 0 everything, 1 no records of clients, 2 no records at all, 3 nothing.
+	SpaceLevel int32            `json:"spaceLevel"`
+	MinFree    int64            `json:"minFreeBytes"`
+	Damaged    []topicPartition `json:"damaged"` // not repaired yet
 }
 
 type groupLag struct {
@@ -56,7 +62,7 @@ type groupLag struct {
 // loss that nobody has dealt with.
 func (s *ClusterStatus) Healthy() bool {
 	return s.Controller >= 0 && len(s.Offline)+len(s.UnderReplicated)+len(s.UnderMinISR)+s.Losses+len(s.Unanswered) == 0 &&
-		!slices.ContainsFunc(s.Brokers, func(b brokerStatus) bool { return b.Fenced })
+		!slices.ContainsFunc(s.Brokers, func(b brokerStatus) bool { return b.Fenced || b.SpaceLevel > 0 || len(b.Damaged) > 0 })
 }
 
 // Status prints one screen about the cluster. The error is nil also when the cluster is not healthy, unless failing is asked for.
@@ -97,6 +103,7 @@ func askStatus(ctx context.Context, conn Connection, out Output) (*ClusterStatus
 	// What follows may fail while a part of the cluster is down: that is news, not the end of the report.
 	s.note("quorum", s.askController(ctx, cl))
 	s.askDisks(ctx, cl)
+	s.askStores(ctx, conn)
 	s.note("losses", s.askLosses(ctx, conn))
 	s.note("groups", s.askGroups(ctx, cl))
 	return s, nil
@@ -121,7 +128,7 @@ func (s *ClusterStatus) askBrokers(ctx context.Context, cl *kgo.Client) error {
 	s.ClusterID = resp.ClusterID
 	for _, b := range resp.Brokers {
 		s.Brokers = append(s.Brokers, brokerStatus{
-			ID: b.NodeID, Address: net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), Fenced: b.IsFenced, Stored: -1, Total: -1, Usable: -1,
+			ID: b.NodeID, Address: net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), Fenced: b.IsFenced, Stored: -1, Total: -1, Usable: -1, MinFree: -1, Damaged: []topicPartition{},
 		})
 	}
 	slices.SortFunc(s.Brokers, func(a, b brokerStatus) int { return cmp.Compare(a.ID, b.ID) })
@@ -238,6 +245,28 @@ func (s *ClusterStatus) askDisks(ctx context.Context, cl *kgo.Client) {
 				for _, p := range t.Partitions {
 					b.Stored += p.Size
 				}
+			}
+		}
+	}
+}
+
+// askStores asks each live broker how full its disk is to it, and what is damaged.
+func (s *ClusterStatus) askStores(ctx context.Context, conn Connection) {
+	for i := range s.Brokers {
+		b := &s.Brokers[i]
+		if b.Fenced {
+			continue
+		}
+		resp, err := conn.ask(ctx, b.Address, &private.StoreRequest{})
+		if err != nil {
+			s.note(fmt.Sprintf("store of broker %d", b.ID), err)
+			continue
+		}
+		answer := resp.(*private.StoreResponse).Body
+		b.SpaceLevel, b.MinFree = answer.Level, answer.MinFree
+		for _, t := range answer.Damaged {
+			for _, p := range t.Partitions {
+				b.Damaged = append(b.Damaged, topicPartition{t.Topic, p})
 			}
 		}
 	}

@@ -33,6 +33,7 @@ func (s *ClusterStatus) screen() string {
 			fmt.Fprintf(&b, "%s: %s%s\n", list.name, joinPartitions(list.tps[:min(len(list.tps), statusListMax)], " "), more(len(list.tps)))
 		}
 	}
+	s.writeStores(&b)
 	if s.Losses > 0 {
 		fmt.Fprintf(&b, "Losses not dealt with: %d ranges, %d records; `cairn losses` lists them, `cairn recover` saves what is left\n", s.Losses, s.LostRecords)
 	}
@@ -41,6 +42,23 @@ func (s *ClusterStatus) screen() string {
 		fmt.Fprintf(&b, "No answer about %s\n", text)
 	}
 	return b.String()
+}
+
+// writeStores names the brokers whose disks are nearly full, and what is damaged.
+func (s *ClusterStatus) writeStores(b *strings.Builder) {
+	for _, br := range s.Brokers {
+		if br.SpaceLevel > 0 {
+			refused := "records are refused"
+			if br.SpaceLevel > 1 {
+				refused = "its replicas stand still"
+			}
+			fmt.Fprintf(b, "Disk of broker %d is nearly full: %s until %s are free (log.min.free.bytes); delete records or topics, or make room beside them\n",
+				br.ID, refused, bytesText(br.MinFree))
+		}
+		if n := len(br.Damaged); n > 0 {
+			fmt.Fprintf(b, "Damaged on broker %d, until copied anew from the others: %s%s\n", br.ID, joinPartitions(br.Damaged[:min(n, statusListMax)], " "), more(n))
+		}
+	}
 }
 
 func more(n int) string {

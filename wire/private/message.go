@@ -19,6 +19,7 @@ const (
 	RecoveredKey
 	RaftLogKey
 	InspectionKey
+	StoreKey
 )
 
 // query is the body of a request: it knows its key and its answer.
@@ -88,5 +89,6 @@ func APIs() []wire.PrivateAPI {
 		row("NoteRecovered", func() kmsg.Request { return &RecoveredRequest{} }),
 		row("ReadRaftLog", func() kmsg.Request { return &RaftLogRequest{} }),
 		row("InspectPartition", func() kmsg.Request { return &InspectionRequest{} }),
+		row("DescribeStore", func() kmsg.Request { return &StoreRequest{} }),
 	}
 }
