@@ -92,15 +92,18 @@ func (f *fleet) start() error {
 	return errors.Join(errs...)
 }
 
+// stop ends the nodes at the same time, and then the controller, without which they would not end.
 func (f *fleet) stop() error {
 	ends := make(chan error)
-	all := f.all()
-	for _, p := range all {
-		go func() { ends <- p.end(syscall.SIGTERM) }() // at the same time: each waits for the others
+	for _, p := range f.nodes {
+		go func() { ends <- p.end(syscall.SIGTERM) }()
 	}
 	var errs []error
-	for range all {
+	for range f.nodes {
 		errs = append(errs, <-ends)
+	}
+	for _, p := range f.others {
+		errs = append(errs, p.end(syscall.SIGTERM))
 	}
 	return errors.Join(errs...)
 }
