@@ -100,6 +100,7 @@ type replicaManager struct {
 	repairs      repairs
 	cleaner      *cleaner // nil: nothing is compacted
 
+	noise     *logLimiter
 	throttle  *throttle
 	copies    chan struct{} // a token for each prefix that is being copied
 	deletions chan struct{} // a token for each DeleteRecords request
@@ -119,7 +120,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 		cfg.Now = time.Now
 	}
 	m := &replicaManager{
-		cfg: cfg, settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
+		cfg: cfg, noise: newLogLimiter(time.Minute), settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},
 		slots: map[ids.PartitionID]*replicaSlot{}, opens: map[*partition]*controller.Partition{},
 		electionWake: make(chan struct{}, 1), openWake: make(chan struct{}, 1), downPeers: make(chan ids.NodeID, 64),
 		isr: newISRChanges(), transfers: newTransfers(), repairs: newRepairs(), copies: make(chan struct{}, copiesAtOnce), deletions: make(chan struct{}, deletionsAtOnce),
@@ -150,6 +151,7 @@ func (m *replicaManager) run(ctx context.Context) {
 	if m.cleaner != nil {
 		loops.Go(func() { m.cleaner.run(ctx) })
 	}
+	loops.Go(func() { m.runCheckpoints(ctx) })
 	for range openWorkers {
 		loops.Go(func() { m.runOpenings(ctx) })
 	}

@@ -239,6 +239,11 @@ func (r *crashRun) step(rng *rand.Rand, worker int, shards []*crashShard) {
 		r.moveStart(rng, chosen[0])
 		return
 	}
+	if rng.IntN(20) == 0 {
+		if _, err := r.e.CheckpointIdle(); err != nil {
+			r.t.Errorf("seed %d: %v", r.seed, err)
+		}
+	}
 	var updates []pb.Update
 	for _, s := range chosen {
 		updates = append(updates, r.update(rng, s))

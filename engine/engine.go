@@ -25,6 +25,7 @@ type Engine struct {
 	softSync *softSyncFS // nil with FlushAlways
 	readOnly bool
 	closed   atomic.Bool
+	idle     sync.Mutex // CheckpointIdle is at work, or what must not happen meanwhile: Release, Close
 
 	commitBytesMax int // a save is split into commits of about this size
 	batchOptions   []pebble.BatchOption
@@ -137,7 +138,9 @@ func (e *Engine) Close() error {
 	e.space.stop()
 	var errs []error
 	if !e.readOnly {
+		e.idle.Lock()
 		errs = append(errs, e.writeCheckpoints())
+		e.idle.Unlock()
 	}
 	return errors.Join(append(errs, e.db.Close(), e.fsCloser.Close())...)
 }

@@ -84,7 +84,7 @@ func (l *Log) loadCheckpoint() error {
 	applied := ids.RaftIndex(0)
 	if c.Shard == l.binding.Shard {
 		applied = min(c.Applied, ids.RaftIndex(l.sh.hard.Commit), l.sh.last)
-		l.saves.checkpoint = c
+		l.checkpoint.put(c)
 	}
 	l.SetApplied(max(applied, l.sh.start.Index))
 	l.SetHighWatermark(max(min(c.HighWatermark, l.state.Next), l.logStart))

@@ -67,6 +67,8 @@ type Log struct {
 	compaction compactionRow         // also needs startMu to change
 	appendMs   int64                 // wall clock of the last saved batch, ms; 0: none since the start
 
+	checkpoint storedCheckpoint
+
 	saves saveMarks // belongs to the save under way
 }
 
@@ -78,8 +80,7 @@ type undo struct {
 
 // saveMarks is what a shard's saves remember from one to the next.
 type saveMarks struct {
-	timeBytes  int64 // LogBytes at the last time row
-	checkpoint checkpointRow
+	timeBytes int64 // LogBytes at the last time row
 	// A snapshot of the producer state waits here until the entry it stands behind is committed, so that no
 	// truncation can reach below a stored one.
 	producers      producersRow

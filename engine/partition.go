@@ -211,6 +211,8 @@ func (e *Engine) Release(p ids.PartitionID) {
 	l.released = true // a compaction under way writes nothing more
 	l.startMu.Unlock()
 	e.tails.remove(&l.tail)
+	e.idle.Lock()
+	defer e.idle.Unlock()
 	if e.closed.Load() {
 		return
 	}

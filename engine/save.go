@@ -242,7 +242,7 @@ func (s *saver) putState(p *pendingSave) {
 func (s *saver) putLogState(p *pendingSave, l *Log) {
 	partition := l.binding.Info.ID
 	s.putMeta(p)
-	if c := l.checkpointRow(p.last); c != l.saves.checkpoint {
+	if c := l.checkpointRow(p.last); c != l.checkpointStored() {
 		p.checkpoint, p.checkDirty = c, true
 		s.key = appendPartitionKey(s.key[:0], rowCheckpoint, partition)
 		s.value = c.appendTo(s.value[:0])
@@ -283,10 +283,12 @@ func (l *Log) checkpointTo(b *pebble.Batch) {
 	}
 	defer l.sh.saving.Store(false)
 	c := l.checkpointRow(l.LastIndex())
-	if c == l.saves.checkpoint {
+	if c == l.checkpointStored() {
 		return
 	}
-	l.saves.checkpoint = c
+	l.sh.mu.Lock()
+	l.checkpoint.put(c)
+	l.sh.mu.Unlock()
 	set(b, appendPartitionKey(nil, rowCheckpoint, l.binding.Info.ID), c.appendTo(nil))
 }
 
@@ -367,7 +369,7 @@ func (p *pendingSave) publishLog(l *Log) {
 	l.state, l.genesis, l.epochs = p.state, p.genesis, p.epochs
 	now := time.Now().UnixMilli()
 	if p.checkDirty {
-		l.saves.checkpoint = p.checkpoint
+		l.checkpoint.put(p.checkpoint)
 	}
 	if p.producers != nil {
 		l.producers, l.undos = *p.producers, nil
