@@ -41,14 +41,10 @@ type addOp struct {
 // they add partitions to or verify.
 func handleAddPartitionsToTxn(b *Broker, r *request) {
 	req := r.msg.(*kmsg.AddPartitionsToTxnRequest)
-	op := &addOp{b: b, r: r, version: req.Version, additions: additionsOf(req)}
-	n := 0
-	for _, a := range op.additions {
-		n += len(a.Partitions)
-	}
-	if refuseTooMany(r, n) {
+	if refuseTooMany(r, namedInAddition(req)) {
 		return
 	}
+	op := &addOp{b: b, r: r, version: req.Version, additions: additionsOf(req)}
 	op.pending = len(op.additions) + 1
 	img := b.images.Image()
 	for i := range op.additions {
@@ -59,6 +55,21 @@ func handleAddPartitionsToTxn(b *Broker, r *request) {
 		}
 	}
 	op.settle()
+}
+
+// namedInAddition counts what the request names, partitions as well as transactions and topics that may have none: each costs something here.
+func namedInAddition(req *kmsg.AddPartitionsToTxnRequest) int {
+	n := len(req.Topics) + len(req.Transactions)
+	for i := range req.Topics {
+		n += len(req.Topics[i].Partitions)
+	}
+	for i := range req.Transactions {
+		n += len(req.Transactions[i].Topics)
+		for j := range req.Transactions[i].Topics {
+			n += len(req.Transactions[i].Topics[j].Partitions)
+		}
+	}
+	return n
 }
 
 // additionsOf takes the request apart.

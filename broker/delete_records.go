@@ -20,8 +20,9 @@ const (
 	deletionsAtOnce = 64
 	// deletionLook is how often a request looks whether the replicas have moved their log start.
 	deletionLook = 50 * time.Millisecond
-	// deletionTimeout bounds a request that names no time of its own.
-	deletionTimeout = 30 * time.Second
+	// deletionTimeout bounds a request that names no time of its own, deletionTimeoutMax any: it holds one of few places meanwhile.
+	deletionTimeout    = 30 * time.Second
+	deletionTimeoutMax = 2 * time.Minute
 	// deleteToHighWatermark is the offset that stands for the high watermark.
 	deleteToHighWatermark = -1
 )
@@ -94,13 +95,9 @@ func (m *replicaManager) background(slots chan struct{}, f func()) bool {
 	return true
 }
 
-// deleteRecords fills in the response. It returns at the request's time at the latest.
+// deleteRecords fills in the response. It returns at the request's time at the latest, or when that is too long, at deletionTimeoutMax.
 func (b *Broker) deleteRecords(req *kmsg.DeleteRecordsRequest, resp *kmsg.DeleteRecordsResponse) {
-	timeout := deletionTimeout
-	if req.TimeoutMillis > 0 {
-		timeout = time.Duration(req.TimeoutMillis) * time.Millisecond
-	}
-	ctx, cancel := context.WithTimeout(b.replicas.stopping, timeout)
+	ctx, cancel := context.WithTimeout(b.replicas.stopping, deletionWithin(req.TimeoutMillis))
 	defer cancel()
 	var pending []deletion
 	for i, t := range req.Topics {
@@ -129,6 +126,14 @@ func (b *Broker) deleteRecords(req *kmsg.DeleteRecordsRequest, resp *kmsg.Delete
 			return
 		}
 	}
+}
+
+// deletionWithin is how long a request may take that asks for a time.
+func deletionWithin(askedMs int32) time.Duration {
+	if askedMs <= 0 {
+		return deletionTimeout
+	}
+	return min(time.Duration(askedMs)*time.Millisecond, deletionTimeoutMax)
 }
 
 // beginDeletion checks the deletion and proposes the new log start, if it is one.

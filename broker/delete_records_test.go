@@ -2,6 +2,7 @@ package broker
 
 import (
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -76,5 +77,15 @@ func TestDeletionsAreRefused(t *testing.T) {
 	}
 	if _, code := deleteRecords(t, a.client, "compacted", 0); code != kerr.PolicyViolation.Code {
 		t.Errorf("a compacted topic: error %d", code)
+	}
+}
+
+func TestDeletionsTakeABoundedTime(t *testing.T) {
+	for asked, want := range map[int32]time.Duration{
+		-1: deletionTimeout, 0: deletionTimeout, 1: time.Millisecond, 60_000: time.Minute, 1 << 30: deletionTimeoutMax,
+	} {
+		if got := deletionWithin(asked); got != want {
+			t.Errorf("%d ms asked for: %v, want %v", asked, got, want)
+		}
 	}
 }

@@ -60,7 +60,7 @@ func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *cont
 	}
 	kept, err := quarantinedRanges(p.log())
 	if err != nil {
-		m.cfg.Log.Error("quarantine cannot be read", append(p.fields(), zap.Error(err))...)
+		m.noise.error(m.cfg.Log, "quarantine cannot be read", append(p.fields(), zap.Error(err))...)
 		return
 	}
 	reported, estimated := m.reportedLosses(img, p.log().Info(), kept)

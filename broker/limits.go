@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 // errLimit refuses a connection.
@@ -98,10 +99,19 @@ func (l *logLimiter) allow(kind string, now time.Time) (suppressed int, ok bool)
 
 // warn logs at WARN, unless a line of the same kind came just before.
 func (l *logLimiter) warn(log *zap.Logger, kind string, fields ...zap.Field) {
+	l.log(log, zap.WarnLevel, kind, fields)
+}
+
+// error is warn at ERROR.
+func (l *logLimiter) error(log *zap.Logger, kind string, fields ...zap.Field) {
+	l.log(log, zap.ErrorLevel, kind, fields)
+}
+
+func (l *logLimiter) log(log *zap.Logger, level zapcore.Level, kind string, fields []zap.Field) {
 	if n, ok := l.allow(kind, time.Now()); ok {
 		if n > 0 {
 			fields = append(fields, zap.Int("suppressed", n))
 		}
-		log.Warn(kind, fields...)
+		log.Log(level, kind, fields...)
 	}
 }

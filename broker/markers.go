@@ -72,13 +72,14 @@ type markersOp struct {
 // answered when all are in the log with acks=all, or refused, or after as long as its tagged field says.
 func handleWriteTxnMarkers(b *Broker, r *request) {
 	req := r.msg.(*kmsg.WriteTxnMarkersRequest)
-	n := 0
+	n, named := 0, len(req.Markers)
 	for i := range req.Markers {
+		named += len(req.Markers[i].Topics)
 		for j := range req.Markers[i].Topics {
 			n += len(req.Markers[i].Topics[j].Partitions)
 		}
 	}
-	if refuseTooMany(r, n) {
+	if refuseTooMany(r, n+named) {
 		return
 	}
 	op := &markersOp{r: r, resp: kmsg.NewPtrWriteTxnMarkersResponse(), waiting: b.purgatory, pending: n + 1}

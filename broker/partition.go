@@ -47,6 +47,8 @@ type partition struct {
 	// registeredAt is when it was last said that Raft has elected this replica, ms.
 	registeredAt atomic.Int64
 	heard        atomic.Int64 // the highest high watermark that a leader told
+	// retentionMove is the log start that retention has proposed last.
+	retentionMove atomic.Pointer[retentionMove]
 
 	mu         sync.Mutex
 	raftLeader ids.ReplicaID // guarded by mu; 0: none known

@@ -22,7 +22,13 @@ func TestRequestsThatNameTooManyPartitionsCloseTheConnection(t *testing.T) {
 		list.Topics[0].Partitions = append(list.Topics[0].Partitions, list.Topics[0].Partitions[0])
 	}
 	epochs.Topics[0].Partitions = make([]kmsg.OffsetForLeaderEpochRequestTopicPartition, maxRequestPartitions+1)
-	for _, req := range []kmsg.Request{produce, fetch, list, epochs} {
+	transactions := kmsg.NewPtrAddPartitionsToTxnRequest() // that name no partition
+	transactions.Version = 5
+	transactions.Transactions = make([]kmsg.AddPartitionsToTxnRequestTransaction, maxRequestPartitions+1)
+	markers := kmsg.NewPtrWriteTxnMarkersRequest()
+	markers.Version = 1
+	markers.Markers = make([]kmsg.WriteTxnMarkersRequestMarker, maxRequestPartitions+1)
+	for _, req := range []kmsg.Request{produce, fetch, list, epochs, transactions, markers} {
 		c := dialNode(t, n)
 		c.send(req)
 		if !c.closed() {

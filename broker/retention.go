@@ -2,9 +2,11 @@ package broker
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"cairn/engine"
+	"cairn/internal/ids"
 
 	"go.uber.org/zap"
 )
@@ -66,12 +68,30 @@ func (m *replicaManager) expire(ctx context.Context, within time.Duration) {
 	}
 }
 
-// expire proposes the log start that the topic's retention asks for, if this replica leads; followers hear of it as of any entry. more:
-// there may be more to delete once the log starts there.
+// retentionMove is a log start that retention has proposed. It hears as noWaiter does, except of the end.
+type retentionMove struct {
+	noWaiter
+	reign *reign
+	to    ids.Offset
+	lost  atomic.Bool
+}
+
+func (v *retentionMove) dropped(int) { v.lost.Store(true) }
+
+// underWay reports whether the entry may still be committed: nothing else is proposed until then, however long in-sync replicas are missing.
+func (v *retentionMove) underWay(p *partition, r *reign) bool {
+	return v != nil && v.reign == r && !v.lost.Load() && p.log().Start() < v.to
+}
+
+// expire proposes the log start that the topic's retention asks for, if this replica leads and the one proposed before is decided; followers
+// hear of it as of any entry. more: there may be more to delete once the log starts there.
 func (p *partition) expire(now time.Time) (more bool) {
 	r := p.serving()
 	if r == nil {
 		return false
+	}
+	if p.retentionMove.Load().underWay(p, r) {
+		return true
 	}
 	retention, limited := p.settings.Load().retention(now)
 	if !limited {
@@ -82,7 +102,10 @@ func (p *partition) expire(now time.Time) (more bool) {
 	to, more, err := p.log().Expired(retention)
 	if err == nil && to > start {
 		p.debug("retention moves the log start", zap.Int64("from", int64(start)), zap.Int64("to", int64(to)))
-		err = p.submitControl(r, engine.KindLogStart, engine.EncodeLogStart(engine.Header{Kind: engine.KindLogStart}, to), noWaiter{})
+		move := &retentionMove{reign: r, to: to}
+		if err = p.submitControl(r, engine.KindLogStart, engine.EncodeLogStart(engine.Header{Kind: engine.KindLogStart}, to), move); err == nil {
+			p.retentionMove.Store(move)
+		}
 	}
 	if err != nil && p.serving() == r {
 		p.owner.cfg.Log.Warn("retention deletes nothing for now", append(p.fields(), zap.Error(err))...)

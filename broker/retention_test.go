@@ -109,6 +109,37 @@ func TestConsumersBelowTheLogStartAreTold(t *testing.T) {
 	}
 }
 
+// While in-sync replicas are missing a log start cannot be committed. It is proposed once, and again only when it can come no more.
+func TestRetentionProposesOnceUntilDecided(t *testing.T) {
+	a := startAdmin(t)
+	config := map[string]*string{"retention.ms": kmsg.StringPtr("60000")}
+	if _, err := a.admin.CreateTopic(testContext(t), 1, 1, config, "t"); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for range 10 {
+		produceAt(t, a.client, "t", now.Add(-time.Hour), 10)
+	}
+	p := awaitLeader(t, a.node, "t", 0)
+	undecided := &retentionMove{reign: p.serving(), to: 5}
+	p.retentionMove.Store(undecided)
+	before := p.log().LastIndex()
+	for range 50 {
+		if more := p.expire(now); !more || p.retentionMove.Load() != undecided {
+			t.Fatalf("more %v, proposed %+v", more, p.retentionMove.Load())
+		}
+	}
+	if after := p.log().LastIndex(); after != before || p.log().Start() != 0 {
+		t.Errorf("entries %d to %d, log start %d", before, after, p.log().Start())
+	}
+	undecided.dropped(0)
+	p.expire(now)
+	awaitTrue(t, func() bool { return p.log().Start() == 10 })
+	if p.retentionMove.Load() == undecided || p.retentionMove.Load().underWay(p, p.serving()) {
+		t.Errorf("%+v counts as under way", p.retentionMove.Load())
+	}
+}
+
 func TestRetentionIsLookedAtInItsInterval(t *testing.T) {
 	for _, tc := range []struct{ interval, first time.Duration }{{time.Second, time.Second}, {time.Hour, retentionFirst}} {
 		synctest.Test(t, func(t *testing.T) {

@@ -123,11 +123,8 @@ type describedTransaction struct {
 func DescribeTransaction(ctx context.Context, conn Connection, id string, out Output) error {
 	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		d, err := describeTransactions(ctx, cl, time.Now(), id)
-		if errors.Is(err, kerr.TransactionalIDNotFound) {
-			return fmt.Errorf("%w; `cairn transactions list` shows those that there are", err)
-		}
 		if err != nil {
-			return err
+			return withListHint(err)
 		}
 		heads := []string{
 			"CoordinatorId", "TransactionalId", "ProducerId", "ProducerEpoch", "TransactionState", "TransactionTimeoutMs",
@@ -140,6 +137,14 @@ func DescribeTransaction(ctx context.Context, conn Connection, id string, out Ou
 			}
 		})
 	})
+}
+
+// withListHint adds to an error of an unknown transactional id where to find others.
+func withListHint(err error) error {
+	if errors.Is(err, kerr.TransactionalIDNotFound) {
+		return fmt.Errorf("%w; `cairn transactions list` shows those that there are", err)
+	}
+	return err
 }
 
 // orNone is how Kafka's tool prints a number that may not be there.
@@ -183,9 +188,13 @@ func comparePartitions(a, b topicPartition) int {
 	return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
 
-// ForceTerminateTransaction aborts the transaction of a transactional id and fences its producer.
+// ForceTerminateTransaction aborts the transaction of a transactional id and fences its producer. Unlike Kafka's tool it does not make an id
+// that nobody has used: that is TRANSACTIONAL_ID_NOT_FOUND.
 func ForceTerminateTransaction(ctx context.Context, conn Connection, id string, out Output) error {
 	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		if _, err := describeTransactions(ctx, cl, time.Now(), id); err != nil {
+			return withListHint(err)
+		}
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID, req.ProducerID, req.ProducerEpoch = &id, -1, -1
 		req.TransactionTimeoutMillis = 1 // nobody is going to use what it begins

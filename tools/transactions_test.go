@@ -224,8 +224,21 @@ func TestForceTerminateWaitsForTheAbort(t *testing.T) {
 	if err := ForceTerminateTransaction(testContext(t), conn, "bill", c.output(true)); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(asked()); n != 2 || c.out.String() != `{"transactionalId":"bill"}`+"\n" {
+	if n := len(asked()); n != 3 || c.out.String() != `{"transactionalId":"bill"}`+"\n" {
 		t.Errorf("%d requests, output %q", n, c.out.String())
+	}
+}
+
+func TestForceTerminateMakesNoTransactionalID(t *testing.T) {
+	conn, asked := transactionCluster(t)
+	err := ForceTerminateTransaction(testContext(t), conn, "nobody", (&capture{}).output(false))
+	if !errors.Is(err, kerr.TransactionalIDNotFound) || !strings.Contains(err.Error(), "cairn transactions list") {
+		t.Error(err)
+	}
+	for _, req := range asked() {
+		if req.Key() == kmsg.InitProducerID.Int16() {
+			t.Error("a producer id was asked for")
+		}
 	}
 }
 

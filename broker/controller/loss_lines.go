@@ -119,16 +119,23 @@ func (l Loss) mergedWith(o Loss) Loss {
 	return m
 }
 
-// droppedOfMerged takes the dropped offsets out of the count of a merged line, and gives them one of their own.
-func (l Loss) droppedOfMerged(r LostRange, atMs int64) []Loss {
-	gone := min(int64(r.To-r.From), l.Records)
-	part := l
-	part.LostRange, part.DroppedMs, part.Merged, part.LastEpoch, part.Records = r, atMs, 0, 0, 0
-	if gone < int64(r.To-r.From) { // not all of the range had been lost
-		part.Merged, part.LastEpoch, part.Records = 1, r.LeaderEpoch, gone
+// markedOfMerged takes offsets out of the count of a merged line, and gives them lines of their own that are marked.
+func (l Loss) markedOfMerged(ranges []LostRange, mark func(*Loss)) (lines []Loss) {
+	for _, r := range ranges {
+		if l.Records == 0 {
+			break
+		}
+		gone := min(int64(r.To-r.From), l.Records)
+		part := l
+		part.LostRange, part.Merged, part.LastEpoch, part.Records = r, 0, 0, 0
+		if gone < int64(r.To-r.From) { // not all of the range had been lost
+			part.Merged, part.LastEpoch, part.Records = 1, r.LeaderEpoch, gone
+		}
+		mark(&part)
+		lines, l.Records = append(lines, part), l.Records-gone
 	}
-	if l.Records -= gone; l.Records == 0 {
-		return []Loss{part}
+	if l.Records == 0 {
+		return lines
 	}
-	return []Loss{l, part}
+	return append([]Loss{l}, lines...)
 }

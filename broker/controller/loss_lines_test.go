@@ -44,7 +44,7 @@ func TestLossesAreBounded(t *testing.T) {
 			LostRange
 		}
 		var all []lost
-		total := int64(0)
+		total, recovered := int64(0), false
 		for i := range rapid.IntRange(100, 200).Draw(rt, "ranges") {
 			r := lost{rapid.SampledFrom([]ids.NodeID{2, 3}).Draw(rt, "node"), LostRange{ids.LeaderEpoch(i / 7), ids.Offset(i * 10), 0}}
 			r.To = r.From + ids.Offset(rapid.IntRange(1, 9).Draw(rt, "records"))
@@ -54,6 +54,11 @@ func TestLossesAreBounded(t *testing.T) {
 				gone := rapid.SampledFrom(all).Draw(rt, "dropped")
 				m.must(DropQuarantined{gone.node, m.epoch(gone.node), []DroppedRanges{{m.p().ID, []LostRange{gone.LostRange}, int64(i)}}})
 			}
+			if i%13 == 0 {
+				back := rapid.SampledFrom(all).Draw(rt, "recovered")
+				m.must(NoteRecovered{[]RecoveredRanges{{m.p().ID, []LostRange{back.LostRange}, "saved", int64(i)}}})
+				recovered = true
+			}
 		}
 		if len(m.img.Losses) > lossesOfPartitionMax {
 			rt.Errorf("%d lines", len(m.img.Losses))
@@ -61,6 +66,10 @@ func TestLossesAreBounded(t *testing.T) {
 		counted := int64(0)
 		for _, l := range m.img.Losses {
 			counted += l.Count()
+			recovered = recovered && l.RecoveredTo == ""
+		}
+		if recovered {
+			rt.Error("nothing counts as recovered")
 		}
 		if counted != total {
 			rt.Errorf("%d records are listed, of %d", counted, total)
@@ -81,4 +90,39 @@ func TestLossesAreBounded(t *testing.T) {
 			rt.Errorf("%d of %d lines outlive their topic", len(m.img.Losses), lines)
 		}
 	})
+}
+
+// A range whose line was merged counts as recovered all the same, and once.
+func TestRecoveredRangesOfMergedLinesAreMarked(t *testing.T) {
+	m := newReplicated(t, "1")
+	ranges := lossesOfPartitionMax + 40
+	for i := range ranges {
+		m.lose(2, int64(i), LostRange{1, ids.Offset(i * 10), ids.Offset(i*10 + 3)})
+	}
+	count := func() (all, recovered int64) {
+		for _, l := range m.img.Losses {
+			if all += l.Count(); l.RecoveredTo == "saved" {
+				recovered += l.Count()
+			}
+		}
+		return all, recovered
+	}
+	note := func(r LostRange) NoteRecovered {
+		return NoteRecovered{[]RecoveredRanges{{m.p().ID, []LostRange{r}, "saved", 9}}}
+	}
+	for i, tc := range []struct {
+		r    LostRange
+		want int64
+	}{
+		{LostRange{1, 0, 3}, 3}, // the first line was merged
+		{LostRange{1, 0, 3}, 3}, // noted before
+		{LostRange{1, 20, 23}, 6},
+		{LostRange{1, ids.Offset(ranges*10 - 10), ids.Offset(ranges*10 - 7)}, 9}, // has a line of its own
+		{LostRange{2, 0, 3}, 9},
+	} {
+		m.must(note(tc.r))
+		if all, got := count(); got != tc.want || all != int64(ranges*3) {
+			t.Errorf("step %d, %+v: %d of %d recovered, want %d of %d: %+v", i, tc.r, got, all, tc.want, ranges*3, m.img.Losses)
+		}
+	}
 }

@@ -37,30 +37,64 @@ func (e *edit) dropQuarantined(broker ids.NodeID, c DroppedRanges) ItemResult {
 		if slices.ContainsFunc(e.img.Losses, func(l Loss) bool { return l.DroppedMs > 0 && l.covers(again) }) {
 			continue
 		}
-		var losses []Loss
-		for _, l := range e.img.Losses {
-			if l.TopicID != t.ID || l.Partition != index || l.Holder != broker || l.Estimated || l.DroppedMs > 0 {
-				losses = append(losses, l)
-				continue
-			}
-			losses = append(losses, l.dropped(r, c.AtMs)...)
-		}
-		e.img.Losses = losses
-		e.tidyLosses(t.ID, index)
+		e.markLosses(t.ID, index, r, func(l *Loss) bool { return l.of(t.ID, index) && l.Holder == broker }, func(l *Loss) bool { return !l.Estimated && l.DroppedMs == 0 },
+			func(l *Loss) { l.DroppedMs = c.AtMs })
 	}
 	return ItemResult{}.of(t.Partitions[index])
 }
 
-// dropped is the loss in parts: what lies outside the range, and what is marked as dropped.
-func (l Loss) dropped(r LostRange, atMs int64) []Loss {
+// markLosses marks what the partition's lines say of the range, of which at least one that is among says something; of those the ones that
+// are wanted.
+func (e *edit) markLosses(topic ids.UUID, partition int32, r LostRange, among, wanted func(*Loss) bool, mark func(*Loss)) {
+	var losses []Loss
+	for i, l := range e.img.Losses {
+		part, ok := l.Of(r)
+		switch {
+		case !ok || !among(&l) || !wanted(&l):
+			losses = append(losses, l)
+		case l.Merged > 0:
+			losses = append(losses, l.markedOfMerged(e.onlyIn(i, part, among), mark)...)
+		default:
+			losses = append(losses, l.split(part, mark)...)
+		}
+	}
+	e.img.Losses = losses
+	e.tidyLosses(topic, partition)
+}
+
+// onlyIn are the parts of the range that, of the lines among which it is, can only be in that merged one: what another is about is there, and
+// of two merged ones nobody knows which has it.
+func (e *edit) onlyIn(line int, r LostRange, among func(*Loss) bool) []LostRange {
+	parts := []LostRange{r}
+	for i, l := range e.img.Losses {
+		if i == line || !among(&l) {
+			continue
+		}
+		if _, ok := l.Of(r); ok && l.Merged > 0 {
+			return nil
+		}
+		var left []LostRange
+		for _, p := range parts {
+			left = append(left, p.without(&l)...)
+		}
+		parts = left
+	}
+	return parts
+}
+
+// without is the range without what the line, which is not merged, is about.
+func (r LostRange) without(l *Loss) (left []LostRange) {
 	part, ok := l.Of(r)
 	if !ok {
-		return []Loss{l}
+		return []LostRange{r}
 	}
-	if l.Merged > 0 {
-		return l.droppedOfMerged(part, atMs)
+	if r.From < part.From {
+		left = append(left, LostRange{r.LeaderEpoch, r.From, part.From})
 	}
-	return l.split(part, func(l *Loss) { l.DroppedMs = atMs })
+	if part.To < r.To {
+		left = append(left, LostRange{r.LeaderEpoch, part.To, r.To})
+	}
+	return left
 }
 
 // split is the loss in parts: what lies outside the range, which is within it, and what is marked.
@@ -96,8 +130,7 @@ type RecoveredRanges struct {
 
 func (NoteRecovered) kind() string { return "noteRecovered" }
 
-// noteRecovered marks the ranges, whoever holds them: they are the same records everywhere. Merged lines do not say which
-// records they are about, and get no mark.
+// noteRecovered marks the ranges, whoever holds them: they are the same records everywhere.
 func (e *edit) noteRecovered(c RecoveredRanges) ItemResult {
 	t, index, ok := e.img.PartitionByID(c.Partition)
 	switch {
@@ -107,16 +140,8 @@ func (e *edit) noteRecovered(c RecoveredRanges) ItemResult {
 		return refuseItem(kerr.InvalidRequest, "recovered to no topic")
 	}
 	for _, r := range c.Ranges {
-		var losses []Loss
-		for _, l := range e.img.Losses {
-			if part, ok := l.Of(r); ok && l.of(t.ID, index) && l.Merged == 0 {
-				losses = append(losses, l.split(part, func(l *Loss) { l.RecoveredTo, l.RecoveredMs = c.To, c.AtMs })...)
-				continue
-			}
-			losses = append(losses, l)
-		}
-		e.img.Losses = losses
-		e.tidyLosses(t.ID, index)
+		e.markLosses(t.ID, index, r, func(l *Loss) bool { return l.of(t.ID, index) }, func(l *Loss) bool { return l.Merged == 0 || l.RecoveredTo == "" },
+			func(l *Loss) { l.RecoveredTo, l.RecoveredMs = c.To, c.AtMs })
 	}
 	return ItemResult{}.of(t.Partitions[index])
 }

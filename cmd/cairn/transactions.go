@@ -160,7 +160,8 @@ func forceTerminateCommand() *cli.Command {
 		Name:        "forceTerminateTransaction",
 		Aliases:     []string{"force-terminate"},
 		Usage:       "abort the open transaction of a transactional id and fence its producer",
-		Description: "Example:\n\n   cairn transactions forceTerminateTransaction --transactionalId billing-1",
+		Description: "Unlike Kafka's tool this makes no transactional id that nobody has used, and fails for it.\n\n" +
+			"Example:\n\n   cairn transactions forceTerminateTransaction --transactionalId billing-1",
 		Flags: append(connectionFlags(), jsonFlag(),
 			&cli.StringFlag{Name: "transactionalId", Aliases: []string{"transactional-id"}, Usage: "transactional `ID`"}),
 		Action: func(c *cli.Context) error {
