@@ -157,9 +157,9 @@ func findHangingCommand() *cli.Command {
 
 func forceTerminateCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "forceTerminateTransaction",
-		Aliases:     []string{"force-terminate"},
-		Usage:       "abort the open transaction of a transactional id and fence its producer",
+		Name:    "forceTerminateTransaction",
+		Aliases: []string{"force-terminate"},
+		Usage:   "abort the open transaction of a transactional id and fence its producer",
 		Description: "Unlike Kafka's tool this makes no transactional id that nobody has used, and fails for it.\n\n" +
 			"Example:\n\n   cairn transactions forceTerminateTransaction --transactionalId billing-1",
 		Flags: append(connectionFlags(), jsonFlag(),
