@@ -30,6 +30,7 @@ func (r *runner) stories(ctx context.Context, binary string) error {
 		{"administration", (*story).adminRows},
 		{"groups of the consumer protocol", r.consumerRows},
 		{"transactions", (*story).transactionRows},
+		{"segment files", r.segmentRows},
 	} {
 		if r.only != "" && r.only != story.name {
 			continue
