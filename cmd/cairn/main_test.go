@@ -57,6 +57,31 @@ func TestReplicationCommandsAreChecked(t *testing.T) {
 	})
 }
 
+// TestProducerRulesAreKafkas: what Kafka's producer refuses when it is made, and its defaults.
+func TestProducerRulesAreKafkas(t *testing.T) {
+	const run = "bench produce --topic t --num-records 1 --record-size 1 "
+	checkLines(t, []lineTest{
+		{run + "--command-property delivery.timeout.ms=1000", 2, "delivery.timeout.ms=1000 must be at least linger.ms + request.timeout.ms = 30005"},
+		{run + "--command-property enable.idempotence=true --command-property acks=1", 2, "an idempotent producer needs acks=all"},
+		{run + "--command-property enable.idempotence=true --command-property retries=0", 2, "an idempotent producer needs retries"},
+		{run + "--command-property max.in.flight.requests.per.connection=6", 2, "may have at most 5"},
+		{run + "--command-property no.such.property=1 --command-property linger.ms=-1", 2, "linger.ms"},
+	})
+	for command, defaults := range map[string]string{
+		"produce": "acks=all enable.idempotence=true retries=2147483647 delivery.timeout.ms=120000 request.timeout.ms=30000 " +
+			"max.in.flight.requests.per.connection=5 linger.ms=5 batch.size=16384",
+		"consume --from-latest": "enable.auto.commit=true auto.commit.interval.ms=5000 max.poll.records=500 isolation.level=read_uncommitted group.protocol=classic " +
+			"session.timeout.ms=45000 auto.offset.reset=latest",
+	} {
+		code, out, _ := runLine(t, "bench "+command+" --print-config")
+		for _, d := range strings.Fields(defaults) {
+			if line := strings.Replace(d, "=", " = ", 1) + "\n"; code != 0 || !strings.Contains(out, line) {
+				t.Errorf("bench %s --print-config: exit code %d, no %q in\n%s", command, code, line, out)
+			}
+		}
+	}
+}
+
 func TestExitCodesAndMessages(t *testing.T) {
 	checkLines(t, []lineTest{
 		{"version", 0, "cairn "},

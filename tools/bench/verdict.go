@@ -58,6 +58,19 @@ func (o *outcomes) add(err error) {
 	}
 }
 
+// noAnswerYet is the reason for records that were given up without an answer or an error.
+const noAnswerYet = "no answer within delivery.timeout.ms"
+
+// unanswered counts records that nobody waits for any more.
+func (o *outcomes) unanswered(n int64) {
+	if n == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unknown[noAnswerYet] += n
+}
+
 // reasonsMax bounds the reasons that are told apart: texts of network errors have ports in them.
 const reasonsMax = 32
 

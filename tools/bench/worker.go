@@ -36,7 +36,9 @@ func (w *worker) work(ctx context.Context) error {
 		return w.endTransaction(flushCtx)
 	}
 	if flushErr := w.client.Flush(flushCtx); flushErr != nil {
-		err = errors.Join(err, fmt.Errorf("%d records are unanswered: %w", w.client.BufferedProduceRecords(), flushErr))
+		unanswered := w.client.BufferedProduceRecords()
+		w.run.outcomes.unanswered(unanswered)
+		err = errors.Join(err, fmt.Errorf("%d records are unanswered: %w", unanswered, flushErr))
 	}
 	return err
 }

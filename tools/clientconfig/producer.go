@@ -16,6 +16,9 @@ const maxInFlightIdempotent = 5
 // recordOverhead is more than the bytes that a batch needs beside the largest record in it.
 const recordOverhead = 256
 
+// metadataMinAge is the shortest time between two looks at the cluster that franz-go takes.
+const metadataMinAge = 10 * time.Millisecond
+
 // producerTable is the producer's properties of Kafka 4.3 with their defaults, sorted by name.
 func producerTable() []property {
 	return []property{
@@ -144,6 +147,8 @@ func (p Producer) Options(recordMax int) []kgo.Opt {
 		kgo.MaxBufferedBytes(p.BufferMemory), kgo.MaxBufferedRecords(math.MaxInt32), kgo.ProducerBatchMaxBytes(int32(batchMax)),
 		kgo.RecordPartitioner(kgo.UniformBytesPartitioner(batchMax, true, !p.bool("partitioner.ignore.keys"), nil)),
 		kgo.RetryBackoffFn(backoff(p.ms("retry.backoff.ms"), p.ms("retry.backoff.max.ms"))),
+		// A refused batch is sent again once the client has looked for its leader anew, which is not to take longer than the back-off.
+		kgo.MetadataMinAge(min(max(p.ms("retry.backoff.ms"), metadataMinAge), p.ms("metadata.max.age.ms"))),
 		kgo.MetadataMaxAge(p.ms("metadata.max.age.ms")), kgo.ConnIdleTimeout(p.ms("connections.max.idle.ms")),
 	}
 	if !p.Idempotent {
