@@ -100,7 +100,7 @@ func (k *kafkaServer) start(ctx context.Context) error {
 		}
 		if workload.Pause(ctx, 100*time.Millisecond) != nil {
 			text, _ := os.ReadFile(filepath.Join(k.dir, "out.txt"))
-			return fmt.Errorf("Kafka does not answer: %w: %s", err, tail(text))
+			return fmt.Errorf("no answer from Kafka: %w: %s", err, tail(text))
 		}
 	}
 }

@@ -208,6 +208,9 @@ func (r *runner) against(ctx context.Context, c *harness.Cluster, shape string, 
 		}
 		return r.verifiableProducer(ctx, strings.Join(c.Bootstrap(), ","), "verifiable")
 	})
+	r.check(shape, "VerifiableConsumer", "reads them, in a group", func() error {
+		return r.verifiableConsumer(ctx, strings.Join(c.Bootstrap(), ","), "verifiable")
+	})
 	r.check(shape, "TopicCommand", "create, describe, list, delete", func() error { return r.topics(ctx, c) })
 	return nil
 }

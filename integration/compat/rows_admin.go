@@ -1,11 +1,9 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 )
 
@@ -31,6 +29,9 @@ func (s *story) adminRows() []row {
 		{"ConfigCommand", "brokers: one, all, defaults of the cluster", s.brokerConfigs},
 		{"ConfigCommand", "users, clients, ips", s.noQuotas},
 		{"ProducerPerformance", "10,000 records, acks=all", s.producerPerformance},
+		{"ConsumerPerformance", "10,000 records, in a group", s.consumerPerformance},
+		{"ConsumerGroupCommand", "describe, reset-offsets, delete-offsets, delete", s.groupOffsets},
+		{"EndToEndLatency", "200 records, acks=all", s.endToEndLatency},
 		{"GetOffsetShell", "latest, earliest, of a time, of nothing", s.offsets},
 		{"FeatureCommand", "describe", s.features},
 		{"BrokerApiVersionsCommand", "all brokers", func() error { return s.kafka(s.ctx, apiVersions).wants(0, "Produce(0): 0 to 13", "(id: 3 rack: null") }},
@@ -239,19 +240,4 @@ func (s *story) deleteTopics() error {
 		s.topic("--delete", "--topic", "stock").wants(1, "Topic 'stock' does not exist as expected"),
 		s.topic("--delete", "--topic", "stock", "--if-exists").wants(0),
 	)
-}
-
-// verifiableProducer prints its records from another thread, and its sums at the end of the process; so it has a process of its own.
-func (r *runner) verifiableProducer(ctx context.Context, at, topic string) error {
-	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
-	defer cancel()
-	out, err := exec.CommandContext(ctx, "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", r.classes,
-		"org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", at, "--topic", topic, "--max-messages", "100", "--acks", "-1").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, tail(out))
-	}
-	if got := strings.Count(string(out), `"name":"producer_send_success"`); got != 100 || !strings.Contains(string(out), `"sent":100,"acked":100`) {
-		return fmt.Errorf("%d records acknowledged: %s", got, tail(out))
-	}
-	return nil
 }

@@ -132,13 +132,16 @@ func (s *story) offset(topic, want string) error {
 
 // replicaRows are the rows of the experiments about acks, the in-sync replica set and elections that name output of a tool.
 func (s *story) replicaRows() []row {
-	return []row{
+	rows := []row{
 		{"TopicCommand", "topics with their replicas", s.makeTopics},
 		{"LeaderElectionCommand", "elections that are not needed", s.notNeeded},
 		{"LeaderElectionCommand", "an election of what is not there", s.unknownElections},
 		{"TopicCommand", "clamp-shut: Isr: 2, Elr: 3", s.clampShut},
 		{"TopicCommand", "isr-shrink: Isr: 2,1", func() error { return s.shows("shrink", "Replicas: 2,3,1 | Isr: 2,1 | Elr:  | LastKnownElr: \n") }},
 		{"TopicCommand", "describe, partitions by state", s.filters},
+	}
+	rows = append(rows, s.limitRows()...)
+	return append(rows, []row{
 		{"LeaderElectionCommand", "elect: preferred replica not available", s.preferredNotAvailable},
 		{"GetOffsetShell", "below-min: NOT_ENOUGH_REPLICAS, nothing appended", s.belowMin},
 		{"TopicCommand", "all-survives: Isr: 1, Elr: 2", s.allSurvives},
@@ -146,7 +149,7 @@ func (s *story) replicaRows() []row {
 		{"TopicCommand", "acks1-offline: Leader: none, Elr: 1, LastKnownElr: 1", s.acks1Offline},
 		{"LeaderElectionCommand", "elect: no eligible leader", s.noEligibleLeader},
 		{"LeaderElectionCommand", "acks1-unclean: Leader: 3, Isr: 3, no record left", s.acks1Unclean},
-	}
+	}...)
 }
 
 func (s *story) makeTopics() error {
