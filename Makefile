@@ -79,6 +79,9 @@ groups-defaults: build ## groups of Java and franz-go with the timeouts that nob
 bench: build ## measure and rewrite docs/benchmarks.md; BENCH=-quick for a first look, BENCH="-only ^failover -write" for some sections
 	$(GO) run ./integration/bench $(BENCH)
 
+bench-tool: build ## CPU per record of `cairn bench produce` beside a bare franz-go loop; fails above 15 % more
+	$(GO) run ./integration/bench -only='^tool$$'
+
 bench-groups: build ## 1,000 groups of ten members: their CPU and memory, and how long `cairn groups` takes
 	$(GO) run ./integration/bench -only='^groups$$'
 

@@ -110,6 +110,7 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 			return err
 		}
 	}
+	WarnNewTopic(ctx, cl, o.Topic, out)
 	var d delivery
 	readErr := o.pump(ctx, cl, reader, &d, out)
 	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.DeliveryTimeout+o.RequestTimeout)

@@ -210,11 +210,14 @@ func (sel TopicSelection) find(ctx context.Context, cl *kgo.Client) ([]kmsg.Meta
 	return found, brokers, nil
 }
 
+// errNoTopic is wrapped by the error about a topic that is not there.
+var errNoTopic = errors.New("does not exist")
+
 func (sel TopicSelection) missing() error {
 	if sel.TopicID != "" {
 		return fmt.Errorf("no topic with id '%s'; `cairn topics describe` shows the ids", sel.TopicID)
 	}
-	return fmt.Errorf("topic '%s' does not exist; `cairn topics list` shows what does", sel.Topic)
+	return fmt.Errorf("topic '%s' %w; `cairn topics list` shows what does", sel.Topic, errNoTopic)
 }
 
 func (sel TopicSelection) matcher() (func(name string, id [16]byte) bool, error) {

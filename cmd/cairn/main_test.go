@@ -108,7 +108,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"topics create", 2, "--topic is missing"},
 		{"topics create --topic t --partitions 0", 2, "--partitions 0"},
 		{"topics create --topic t --replication-factor -2", 2, "--replication-factor -2"},
-		{"topics create --topic t --partitions 1 --replica-assignment 1", 2, "Error while executing topic command : --replica-assignment"},
+		{"topics create --topic t --partitions 1 --replica-assignment 1", 2, "cairn: --replica-assignment"},
 		{"topics alter --topic t", 2, "nothing to alter"},
 		{"topics alter --topic t --partitions 3 --config retention.ms", 2, "want NAME=VALUE"},
 		{"topics alter --topic t --partitions 0", 2, "--partitions 0"},

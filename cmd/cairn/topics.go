@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
@@ -21,10 +22,11 @@ func topicsCommand() *cli.Command {
 
 const topicErrorPrefix = "Error while executing topic command"
 
-// topicError puts Kafka's words in front of what went wrong.
+// topicError puts Kafka's words in front of what went wrong, but not of a use that makes no sense, which nothing was executed for.
 func topicError(err error) error {
-	if err == nil {
-		return nil
+	var usage tools.UsageError
+	if err == nil || errors.As(err, &usage) {
+		return err
 	}
 	return fmt.Errorf("%s : %w", topicErrorPrefix, tools.Explain(err))
 }

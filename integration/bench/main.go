@@ -36,7 +36,14 @@ func main() {
 	length := flag.Duration("length", 4*time.Second, "how long a run produces")
 	only := flag.String("only", "", "a regular expression: only cases whose name it matches, and nothing written without -write")
 	write := flag.Bool("write", false, "with -only: rewrite the sections of docs/benchmarks.md that were measured")
+	bare := flag.String("bare", "", "`ADDRESS TOPIC RECORDS BYTES`: be the loop that the load tool is compared with")
 	flag.Parse()
+	if *bare != "" {
+		if err := bareLoop(context.Background(), *bare); err != nil {
+			fail(err)
+		}
+		return
+	}
 	o := options{runs: *runs, length: *length, only: regexp.MustCompile(*only)}
 	if *quick {
 		o.runs, o.length = 1, time.Second
@@ -95,6 +102,11 @@ func run(ctx context.Context, o options) error {
 	if o.only.MatchString(idempotenceCase) {
 		if err := b.idempotence(ctx); err != nil {
 			return fmt.Errorf("%s: %w", idempotenceCase, err)
+		}
+	}
+	if o.only.MatchString(toolCase) {
+		if err := b.toolCost(ctx); err != nil {
+			return fmt.Errorf("%s: %w", toolCase, err)
 		}
 	}
 	if o.only.MatchString(groupsCase) {

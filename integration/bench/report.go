@@ -18,6 +18,7 @@ type report struct {
 	failover                 strings.Builder
 	groups                   strings.Builder
 	idempotence              strings.Builder
+	tool                     strings.Builder
 }
 
 func newReport(o options) report {
@@ -96,6 +97,8 @@ func (r *report) sections() []section {
 	add("A node that stands still", "", r.frozen)
 	add("Idempotence", "One node, pairs of runs in turns, one with producer ids and sequences and one without; medians of the pairs' ratios.\n\n"+
 		"| load | pairs | throughput with / without | broker's CPU per GB with / without |\n|---|---|---|---|\n", r.idempotence.String())
+	add("The load tool", "CPU time per record of `cairn bench produce` and of a bare loop over the same client (franz-go, default properties, acks=all), as processes of their own "+
+		"in turns; medians, the last column that of the pairs' ratios. It must stay below 1.15.\n\n| record B | pairs | tool ns | bare loop ns | ratio |\n|---|---|---|---|---|\n", r.tool.String())
 	add("Failover", "Three brokers and a controller, default settings. From the moment something happens to the broker that leads to the first acknowledged acks=all record "+
 		"that was sent after it; of up to 12 partitions that it led and that are produced to, the last one counts. The client looks for leaders every 20 ms.\n\n"+
 		"| partitions | the leader is | rounds | median ms | worst ms |\n|---|---|---|---|---|\n", r.failover.String())
@@ -124,4 +127,9 @@ func (r *report) froze(length time.Duration, p produced) {
 // idempotent adds a case of the pairs with and without idempotence.
 func (r *report) idempotent(c produceCase, pairs int, throughput, cpu float64) {
 	fmt.Fprintf(&r.idempotence, "| %s | %d | %.3f | %.3f |\n", c, pairs, throughput, cpu)
+}
+
+// toolCosts adds a case of the load tool; times are nanoseconds of CPU per record.
+func (r *report) toolCosts(size, pairs int, tool, bare, ratio float64) {
+	fmt.Fprintf(&r.tool, "| %d | %d | %.0f | %.0f | %.3f |\n", size, pairs, tool, bare, ratio)
 }

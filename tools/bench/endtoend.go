@@ -69,6 +69,7 @@ func EndToEnd(ctx context.Context, conn tools.Connection, o EndToEndOptions, out
 		return err
 	}
 	defer cl.Close()
+	tools.WarnNewTopic(ctx, cl, o.Topic, out)
 	return endToEnd(ctx, cl, o, out)
 }
 

@@ -116,6 +116,7 @@ func Produce(ctx context.Context, conn tools.Connection, o ProduceOptions, out t
 	if err := run.open(ctx, conn, addrs); err != nil {
 		return err
 	}
+	tools.WarnNewTopic(ctx, run.workers[0].client, o.Topic, out)
 	return run.run(ctx)
 }
 
