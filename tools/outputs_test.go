@@ -53,7 +53,9 @@ func TestOutputsGolden(t *testing.T) {
 			}},
 			{"produce", func(ctx context.Context, out Output) error { return Produce(ctx, conn, produce, out) }},
 			{"consume", func(ctx context.Context, out Output) error { return Consume(ctx, conn, consume, out) }},
-			{"get-offsets", func(ctx context.Context, out Output) error { return GetOffsets(ctx, conn, GetOffsetsOptions{Topic: "words"}, out) }},
+			{"get-offsets", func(ctx context.Context, out Output) error {
+				return GetOffsets(ctx, conn, GetOffsetsOptions{Topic: "words"}, out)
+			}},
 			{"topics delete", func(ctx context.Context, out Output) error { return DeleteTopics(ctx, conn, sel, out) }},
 			{"topics delete, once more", func(ctx context.Context, out Output) error { return DeleteTopics(ctx, conn, sel, out) }},
 		} {

@@ -63,7 +63,9 @@ func (b *bench) toolPair(ctx context.Context, c *harness.Cluster, records, size 
 			{&tool, func(topic string) []string {
 				return []string{b.binary, "bench", "produce", "--bootstrap-server", at, "--topic", topic, "--num-records", strconv.Itoa(records), "--record-size", strconv.Itoa(size)}
 			}},
-			{&bare, func(topic string) []string { return []string{self, "-bare", fmt.Sprint(at, " ", topic, " ", records, " ", size)} }},
+			{&bare, func(topic string) []string {
+				return []string{self, "-bare", fmt.Sprint(at, " ", topic, " ", records, " ", size)}
+			}},
 		} {
 			topic, err := b.topic(ctx, c)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // payloadPool is how many random bytes the values of one worker are cut from.
-const payloadPool = 1 << 20
+const payloadPool = 256 << 10
 
 // payloadFileMax bounds a payload file, which is held in memory.
 const payloadFileMax = 1 << 30
@@ -34,16 +34,22 @@ func (o ProduceOptions) payload(seed uint64) (payload, error) {
 	}
 }
 
-// randomPayload cuts values of size letters from a pool at random places, so that making them costs next to nothing.
+// randomPayload cuts values of size letters from a pool, one after the other, so that making them costs next to nothing; once through, it begins
+// anew at another place.
 func randomPayload(size int, seed uint64) payload {
 	rnd := rand.New(rand.NewPCG(seed, uint64(size)))
 	pool := make([]byte, size+payloadPool)
 	for i := range pool {
 		pool[i] = byte('A' + rnd.IntN(26))
 	}
+	at := 0
 	return payload{max: size, next: func(int64) []byte {
-		at := rnd.IntN(payloadPool)
-		return pool[at : at+size : at+size]
+		if at+size > len(pool) {
+			at = rnd.IntN(min(size, payloadPool))
+		}
+		value := pool[at : at+size : at+size]
+		at += size
+		return value
 	}}
 }
 

@@ -127,6 +127,7 @@ func (r *produceRun) open(ctx context.Context, conn tools.Connection, addrs []st
 		w := &worker{
 			run: r, records: share(r.opts.Records, n, i), rate: r.opts.Throughput / float64(n), meter: newMeter(share(r.opts.Warmup, n, i)),
 		}
+		w.counters.run = r
 		var err error
 		if w.payload, err = r.opts.payload(uint64(i + 1)); err != nil {
 			return err

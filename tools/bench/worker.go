@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // paceSlack is how far ahead of its pace a worker may be before it sleeps: sleeps are not exact enough to take one for each record.
@@ -23,7 +24,25 @@ type worker struct {
 	rate     float64 // records per second; at most 0: no pace
 	meter    *meter
 	counters counters
+	slab     []sending // not yet used
 }
+
+// sending is a record with what its outcome needs. A slab of them is one allocation, and one function takes all outcomes: so the tool costs little
+// beside the client.
+type sending struct {
+	record kgo.Record
+	at     sentAt
+}
+
+// sentAt is a record's Context, by which it comes back.
+type sentAt struct {
+	context.Context
+	index int64
+	sent  time.Duration // by the run's clock; in an open loop when it should have been
+}
+
+// slabRecords is how many records are made at once; they are freed together.
+const slabRecords = 64
 
 // work sends the worker's records and waits until each has its outcome.
 func (w *worker) work(ctx context.Context) error {
@@ -44,7 +63,7 @@ func (w *worker) work(ctx context.Context) error {
 }
 
 func (w *worker) send(ctx context.Context, transactional bool) error {
-	deliver := context.WithoutCancel(ctx)
+	deliver, done := context.WithoutCancel(ctx), w.done
 	var began time.Duration // of the open transaction
 	for i := range w.records {
 		now := w.run.now()
@@ -59,19 +78,19 @@ func (w *worker) send(ctx context.Context, transactional bool) error {
 			}
 			began = w.run.now()
 		}
-		intended, ok := w.pace(ctx, i, now)
+		intended, now, ok := w.pace(ctx, i, now)
 		if !ok {
 			return nil
 		}
-		w.produce(deliver, i, intended)
+		w.produce(deliver, i, intended, now, done)
 	}
 	return nil
 }
 
-// pace waits until record i is due and returns the moment that its latency counts from; false when ctx ended.
-func (w *worker) pace(ctx context.Context, i int64, now time.Duration) (time.Duration, bool) {
+// pace waits until record i is due and returns the moment that its latency counts from, and the moment that it is; false when ctx ended.
+func (w *worker) pace(ctx context.Context, i int64, now time.Duration) (intended, at time.Duration, ok bool) {
 	if w.rate <= 0 {
-		return now, ctx.Err() == nil
+		return now, now, ctx.Err() == nil
 	}
 	due := time.Duration(float64(i) / w.rate * float64(time.Second))
 	if ahead := due - now; ahead > paceSlack {
@@ -80,30 +99,49 @@ func (w *worker) pace(ctx context.Context, i int64, now time.Duration) (time.Dur
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return 0, false
+			return 0, 0, false
 		}
 		now = w.run.now()
 	}
 	if w.run.opts.OpenLoop {
-		return due, ctx.Err() == nil
+		return due, now, ctx.Err() == nil
 	}
-	return now, ctx.Err() == nil
+	return now, now, ctx.Err() == nil
 }
 
-// produce hands record i to the client, which blocks while its buffer is full.
-func (w *worker) produce(ctx context.Context, i int64, sent time.Duration) {
-	record := &kgo.Record{Value: w.payload.next(i)}
-	done := func(r *kgo.Record, err error) {
-		w.run.outcomes.add(err)
-		if err == nil {
-			w.meter.add(i, sent, w.run.now(), len(r.Value))
-		}
+// produce hands record i to the client, which blocks while its buffer is full. The record's timestamp is the moment that it is, which saves the client
+// a look at the clock.
+func (w *worker) produce(ctx context.Context, i int64, sent, now time.Duration, done func(*kgo.Record, error)) {
+	if len(w.slab) == 0 {
+		w.slab = make([]sending, slabRecords)
 	}
+	s := &w.slab[0]
+	w.slab = w.slab[1:]
+	s.at = sentAt{Context: ctx, index: i, sent: sent}
+	s.record.Value, s.record.Timestamp, s.record.Context = w.payload.next(i), w.run.began.Add(now), &s.at
 	if !w.run.opts.Sync {
-		w.client.Produce(ctx, record, done)
+		w.client.Produce(ctx, &s.record, done)
 		return
 	}
-	done(w.client.ProduceSync(ctx, record).First())
+	done(w.client.ProduceSync(ctx, &s.record).First())
+}
+
+// done takes the outcome of a record, from the client's own goroutine.
+func (w *worker) done(r *kgo.Record, err error) {
+	w.run.outcomes.add(err)
+	if err != nil {
+		return
+	}
+	s := r.Context.(*sentAt)
+	w.meter.add(s.index, s.sent, w.answered(), len(r.Value))
+}
+
+// answered is when the client read the newest answer to a produce request: one look at the clock for all records in it.
+func (w *worker) answered() time.Duration {
+	if at := w.counters.answered.Load(); at > 0 {
+		return time.Duration(at)
+	}
+	return w.run.now() // acks=0
 }
 
 func (w *worker) endTransaction(ctx context.Context) error {
@@ -118,17 +156,27 @@ func (w *worker) endTransaction(ctx context.Context) error {
 
 // counters are the client's own figures, gathered through its hooks.
 type counters struct {
+	run *produceRun
+
+	answered                                                                        atomic.Int64 // by the run's clock
 	connects, batches, batchRecords, uncompressed, compressed, written, writeErrors atomic.Int64
 }
 
 var (
 	_ kgo.HookBrokerConnect       = (*counters)(nil)
+	_ kgo.HookBrokerRead          = (*counters)(nil)
 	_ kgo.HookBrokerWrite         = (*counters)(nil)
 	_ kgo.HookProduceBatchWritten = (*counters)(nil)
 )
 
 func (c *counters) OnBrokerConnect(kgo.BrokerMetadata, time.Duration, net.Conn, error) {
 	c.connects.Add(1)
+}
+
+func (c *counters) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if key == int16(kmsg.Produce) && err == nil {
+		c.answered.Store(int64(c.run.now()))
+	}
 }
 
 func (c *counters) OnBrokerWrite(_ kgo.BrokerMetadata, _ int16, bytes int, _, _ time.Duration, err error) {
