@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,12 +25,30 @@ const txnPartitions = 3
 func transactional(t *testing.T, c *harness.Cluster, id string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	// As many retries as a coordinator that loads may need: those of the client are used up in less than a second.
-	all := append(workload.ClientOptions(c.Bootstrap()), kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequestRetries(1000))
+	all := append(workload.ClientOptions(c.Bootstrap()), kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequestRetries(1000),
+		kgo.Dialer(dialPatiently))
 	cl, err := kgo.NewClient(append(all, opts...)...)
 	must(t, err)
 	t.Cleanup(cl.Close)
 	return cl
 }
+
+// dialPatiently says of a refused connection that it took too long. A question that any broker may answer is given up when a random choice meets
+// the same dead broker twice in a row and that one refused, but asked again when it was late.
+func dialPatiently(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 2 * time.Second}
+	c, err := d.DialContext(ctx, network, address)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: late{err}}
+	}
+	return c, err
+}
+
+// late is an error that counts as a timeout.
+type late struct{ error }
+
+func (late) Timeout() bool   { return true }
+func (l late) Unwrap() error { return l.error }
 
 // sendAll sends values within the open transaction, to the partitions in turn.
 func sendAll(ctx context.Context, cl *kgo.Client, topic string, values ...string) error {
