@@ -49,6 +49,10 @@ inflight-long: build ## 200,000 records of an idempotent producer, five in fligh
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestInFlightFive ./integration/
 	$(GO) run ./integration/compat -only='idempotent producer on a bad network' -inflight=200000
 
+bitflip: build ## ROUNDS (200) flipped bits in stored files, of stores and of one broker of three
+	$(GO) test -count=1 -v -timeout 60m -run TestFlippedBit ./engine -bitflip.rounds=$(or $(ROUNDS),200)
+	CAIRN_INTEGRATION=1 CAIRN_ROUNDS=$(or $(ROUNDS),200) $(GO) test -count=1 -v -timeout 60m -run TestFlippedBitOfABroker ./integration/
+
 chaos: build ## rounds of faults on real processes: SEED=n, ROUNDS=m, LENGTH=10s, PARALLEL=1; REPLAY=DIR repeats a failed one, CHECK=DIR judges it again
 	$(GO) run ./integration/chaos -seed=$(or $(SEED),0) -rounds=$(or $(ROUNDS),1) -length=$(or $(LENGTH),10s) -parallel=$(or $(PARALLEL),1) -replay=$(REPLAY) -check=$(CHECK)
 

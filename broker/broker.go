@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"cairn/broker/controller"
 	"cairn/broker/coordinator"
@@ -28,6 +29,7 @@ type Broker struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	dir    *engine.DataDir
 	engine *engine.Engine
 	host   *raftgroup.Host
 	images *controller.Store
@@ -57,6 +59,9 @@ type Broker struct {
 
 	metrics *metrics
 	memory  *memory
+	// scrubber is nil without the broker role.
+	scrubber      atomic.Pointer[scrubber]
+	checkpointing atomic.Bool // one checkpoint at a time
 	// inspecting is held while a partition is inspected for an operator: one at a time, since it reads everything.
 	inspecting sync.Mutex
 

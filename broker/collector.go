@@ -64,6 +64,9 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if b.replicas != nil {
 		gauge("damaged_replicas", "Replicas here whose stored data was found damaged and that are not in sync again.", float64(b.replicas.repairs.count()))
+		scrub := b.scrubber.Load().snapshot()
+		gauge("scrubbed_bytes", "Bytes that the scrubber has read since the start of the process.", float64(scrub.bytes))
+		gauge("scrubs", "Runs of the scrubber that were completed since the start of the process.", float64(scrub.complete))
 		c.collectPartitions(ch)
 		collectCoordinators(ch, b.coordinations)
 	}

@@ -88,6 +88,8 @@ type Config struct {
 	QuarantineAge   time.Duration
 	// MinFreeBytes and BallastBytes are for a disk that gets full, see engine.Config.
 	MinFreeBytes, BallastBytes int64
+	ScrubInterval              time.Duration // log.scrub.interval.ms; negative: never
+	ScrubRate                  int64         // log.scrub.bytes.per.second
 
 	MetricsListener string // host:port, "" for none
 	Profiles        bool
@@ -326,4 +328,6 @@ func (c *Config) readStore(v valueReader) {
 	c.QuarantineAge = v.millis("log.quarantine.ms")
 	c.MinFreeBytes = v.number("log.min.free.bytes")
 	c.BallastBytes = v.number("log.ballast.bytes")
+	c.ScrubInterval = v.millis("log.scrub.interval.ms")
+	c.ScrubRate = v.number("log.scrub.bytes.per.second")
 }

@@ -239,6 +239,14 @@ var propertyTable = []property{
 	{Name: "log.roll.jitter.hours", Type: typeInt, Default: "0", Limits: "0..", Effect: topicDefault},
 	{Name: "log.roll.jitter.ms", Type: typeLong, Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.roll.ms", Type: typeLong, Mode: clusterWide, Effect: topicDefault},
+	{
+		Name: "log.scrub.bytes.per.second", Type: typeLong, Default: "8388608", Limits: "65536..",
+		Doc: "How fast the scrubber reads. Cairn's own.",
+	},
+	{
+		Name: "log.scrub.interval.ms", Type: typeLong, Default: "604800000", Limits: "-1..",
+		Doc: "How long the scrubber, which reads all that is stored to find damage, rests between two runs; the first one begins within an hour. -1: it does not run. Cairn's own.",
+	},
 	{Name: "log.segment.bytes", Type: typeInt, Default: "1073741824", Limits: "1048576..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.segment.delete.delay.ms", Type: typeLong, Default: "60000", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "max.connection.creation.rate", Type: typeInt, Default: "2147483647", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: noQuota},

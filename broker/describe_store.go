@@ -3,16 +3,26 @@ package broker
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"cairn/wire/private"
 )
 
 // handleDescribeStore tells how the store here and the disk under it are.
 func handleDescribeStore(b *Broker, r *request) {
-	s := b.engine.Space()
+	s, scrub := b.engine.Space(), b.scrubber.Load().snapshot()
 	r.reply(&private.StoreResponse{Body: private.StoreAnswer{
 		Level: int32(s.Level), Free: s.Free, Total: s.Total, MinFree: s.MinFree, Ballast: s.Ballast, Damaged: b.damaged(),
+		ScrubBeganMs: millisOf(scrub.began), ScrubEndedMs: millisOf(scrub.ended), Scrubs: scrub.complete, ScrubBytes: scrub.bytes,
 	}})
+}
+
+// millisOf is a time in ms since 1970, 0 for none.
+func millisOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
 }
 
 // damaged are the replicas that wait to be repaired, in the order of topics and partitions.

@@ -74,6 +74,7 @@ func brokerTable() map[kmsg.Key]handler {
 		kmsg.Key(private.RaftLogKey):    handleReadRaftLog,
 		kmsg.Key(private.InspectionKey): handleInspect,
 		kmsg.Key(private.StoreKey):      handleDescribeStore,
+		kmsg.Key(private.CheckpointKey): handleCheckpoint,
 	}
 }
 

@@ -141,6 +141,7 @@ var storageErrors = []errorRow{
 	{engine.ErrWrongNode, kerr.KafkaStorageError},
 	{engine.ErrWrongCluster, kerr.KafkaStorageError},
 	{engine.ErrNewerFormat, kerr.KafkaStorageError},
+	{engine.ErrCheckpoint, kerr.KafkaStorageError},
 	{engine.ErrDataDirInUse, kerr.KafkaStorageError},
 	{engine.ErrDataDirBad, kerr.KafkaStorageError},
 }

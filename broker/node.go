@@ -95,12 +95,12 @@ func (n *Node) assemble() error {
 	if err != nil {
 		return err
 	}
-	n.dir = dir
+	n.dir, b.dir = dir, dir
 	if n.previousEpoch, err = takeCleanShutdown(n.cfg.DataDir); err != nil {
 		return err
 	}
 	e, err := engine.Open(engine.Config{
-		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, OnDamage: b.storeDamaged,
+		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, OnDamage: b.storeDamaged, OnCorruption: b.storeCorrupt,
 		MinFreeBytes: n.cfg.MinFreeBytes, BallastBytes: n.cfg.BallastBytes, Faults: n.cfg.engineFaults,
 	})
 	if err != nil {
@@ -213,6 +213,7 @@ func (n *Node) startBroker() error {
 		ProducerExpiry: b.producerExpiry, ProducerCheck: n.cfg.ProducerCheck, RetentionCheck: n.cfg.RetentionCheck, Dial: n.dialNode, Fail: n.fail,
 		Cleaner: n.cleanerSettings(), Waiting: b.purgatory, Log: n.log,
 	})
+	b.scrubber.Store(newScrubber(b))
 	b.markers = newMarkerWriter(b.appendMarkerHere, n.cfg.RequestTimeout)
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"cairn/broker/controller"
+	"cairn/engine"
 	"cairn/internal/ids"
 	"cairn/internal/properties"
 	"cairn/raftgroup"
@@ -137,6 +138,7 @@ func (n *Node) startReplicas() {
 	n.tasks.Go(func() { n.broker.watchLosses(n.ctx) })
 	n.tasks.Go(func() { n.broker.watchDeletedTopics(n.ctx) })
 	n.tasks.Go(func() { n.broker.limitQuarantine(n.ctx) })
+	n.tasks.Go(func() { n.broker.scrubber.Load().run(n.ctx, n.fail) })
 	go func() {
 		defer close(r.done)
 		r.manager.run(ctx)
@@ -153,7 +155,7 @@ func (n *Node) watchClient() {
 }
 
 // metadataReplicaFile keeps the broker's replica id in the metadata group, which a controller gave out.
-const metadataReplicaFile = "metadata-replica.properties"
+const metadataReplicaFile = engine.MetadataReplicaFile
 
 // readMetadataReplica returns the stored id, 0 when there is none.
 func readMetadataReplica(dir string) (ids.ReplicaID, error) {
@@ -183,7 +185,7 @@ func writeMetadataReplica(dir string, id ids.ReplicaID) error {
 }
 
 // raftDir is where dragonboat keeps its own files.
-func (n *Node) raftDir() string { return filepath.Join(n.cfg.DataDir, "raft") }
+func (n *Node) raftDir() string { return filepath.Join(n.cfg.DataDir, engine.RaftDir) }
 
 // serverConfig is what the server needs of the node.
 func (n *Node) serverConfig() serverConfig {

@@ -48,7 +48,9 @@ type Config struct {
 	// OnDamage hears of each damaged batch that was found, and of the replica that owns it. It is called by whoever reads, perhaps
 	// often. Must not block. May be nil.
 	OnDamage func(owner Binding, err *CorruptError)
-	Faults   Faults
+	// OnCorruption hears of each damaged file that the store came across, in whatever work. Must not block. May be nil.
+	OnCorruption func(file string, err error)
+	Faults       Faults
 
 	blobRewriteMinAge, deletionFlushAfter time.Duration // 0: the default; tests wait less
 	producersEvery                        ids.RaftIndex // 0: the default; tests take snapshots more often

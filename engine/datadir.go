@@ -153,6 +153,9 @@ func makeDir(dir string) error {
 }
 
 func loadOrCreate(dir string, node ids.NodeID) (Identity, error) {
+	if err := refuseCheckpoint(dir); err != nil {
+		return Identity{}, err
+	}
 	if _, err := os.Stat(filepath.Join(dir, identityFile)); errors.Is(err, fs.ErrNotExist) {
 		return create(dir, node)
 	}

@@ -38,7 +38,8 @@ func isFull(err error) bool {
 // is never tried again.
 type diskFS struct {
 	vfs.FS
-	space *space
+	space   *space
+	durable *durableEnd
 }
 
 // retry runs op, and again as long as it finds no room and that may change. op has to be one that changes nothing when it fails so.
@@ -103,13 +104,19 @@ func (fs *diskFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return f, err
 	}
-	return &diskFile{File: f, fs: fs, name: name}, nil
+	base := fs.PathBase(name)
+	if n := logNumber(base); n != 0 {
+		fs.durable.log.Store(n)
+	}
+	return &diskFile{File: f, fs: fs, name: name, manifest: manifestNumber(base)}, nil
 }
 
 type diskFile struct {
 	vfs.File
-	fs   *diskFS
-	name string
+	fs       *diskFS
+	name     string
+	manifest uint64 // number of the manifest that it is, 0: it is none
+	size     int64  // of a manifest, which is written from its start, by one at a time
 }
 
 // Write implements vfs.File. What was written before the room ended is not written again.
@@ -119,6 +126,7 @@ func (f *diskFile) Write(p []byte) (n int, err error) {
 		n += m
 		return err
 	})
+	f.size += int64(n)
 	return n, f.named("write", err)
 }
 
@@ -133,10 +141,17 @@ func (f *diskFile) WriteAt(p []byte, off int64) (n int, err error) {
 }
 
 // Sync implements vfs.File.
-func (f *diskFile) Sync() error { return f.named("fsync", f.File.Sync()) }
+func (f *diskFile) Sync() error { return f.synced("fsync", f.File.Sync()) }
 
 // SyncData implements vfs.File.
-func (f *diskFile) SyncData() error { return f.named("fdatasync", f.File.SyncData()) }
+func (f *diskFile) SyncData() error { return f.synced("fdatasync", f.File.SyncData()) }
+
+func (f *diskFile) synced(op string, err error) error {
+	if err == nil && f.manifest != 0 {
+		f.fs.durable.noteManifest(f.manifest, f.size)
+	}
+	return f.named(op, err)
+}
 
 // SyncTo implements vfs.File.
 func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {

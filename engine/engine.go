@@ -33,6 +33,7 @@ type Engine struct {
 	tails          tails
 	stats          *stats
 	space          *space
+	durable        *durableEnd // nil in a read-only store
 
 	mu       sync.RWMutex // guards what follows; held for map access only
 	logs     map[ids.PartitionID]*Log
@@ -65,12 +66,12 @@ func OpenReadOnly(dir string) (*Engine, error) {
 
 func open(cfg Config, readOnly bool) (*Engine, error) {
 	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
-	room := newSpace(cfg)
+	room, end := newSpace(cfg), &durableEnd{}
 	watched, closer := withStallDetection(cfg)
 	var fs vfs.FS = watched
 	if !readOnly {
 		room.findBallast()
-		fs = &diskFS{FS: watched, space: room}
+		fs = &diskFS{FS: watched, space: room, durable: end}
 	}
 	var soft *softSyncFS
 	if cfg.Flush == FlushOS || readOnly {
@@ -85,6 +86,11 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	o.ErrorIfNotExists = readOnly
 	if !readOnly {
 		if err := createDir(fs, cfg.Dir, dir); err != nil {
+			return nil, errors.Join(err, closer.Close())
+		}
+	}
+	if !readOnly {
+		if err := end.load(cfg, room.fs, dir); err != nil {
 			return nil, errors.Join(err, closer.Close())
 		}
 	}
@@ -107,6 +113,11 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	}
 	e.savers.New = func() any { return new(saver) }
 	e.tails.budget = max(0, cfg.TailBytes)
+	if !readOnly {
+		if err := e.checkDurable(end, room.fs); err != nil {
+			return nil, errors.Join(err, db.Close(), closer.Close())
+		}
+	}
 	room.opened.Store(true)
 	e.space.measuring.Lock()
 	e.space.measureLocked()
@@ -142,7 +153,11 @@ func (e *Engine) Close() error {
 		errs = append(errs, e.writeCheckpoints())
 		e.idle.Unlock()
 	}
-	return errors.Join(append(errs, e.db.Close(), e.fsCloser.Close())...)
+	errs = append(errs, e.db.Close())
+	if e.durable != nil {
+		errs = append(errs, e.durable.close())
+	}
+	return errors.Join(append(errs, e.fsCloser.Close())...)
 }
 
 func (e *Engine) writeCheckpoints() error {
@@ -187,14 +202,26 @@ func (e *Engine) commit(b *pebble.Batch, level flushLevel) error {
 		e.softSync.hard.Add(1)
 		defer e.softSync.hard.Add(-1)
 	}
+	log := e.newestLog()
 	err := e.write(b, o)
 	if errors.Is(err, pebble.ErrClosed) {
 		return ErrClosed
+	}
+	if err == nil && e.durable != nil && !b.Empty() && (level == flushDurable || level == flushSaved && e.softSync == nil) {
+		e.durable.note(b, log)
 	}
 	if err != nil {
 		panic(fmt.Sprintf("engine: commit failed, the disk cannot be trusted: %v", err))
 	}
 	return nil
+}
+
+// newestLog is the number of the newest file of the write-ahead log.
+func (e *Engine) newestLog() uint64 {
+	if e.durable == nil {
+		return 0
+	}
+	return e.durable.log.Load()
 }
 
 // write commits b. Pebble does not wait for anything when a batch is empty, as the last piece of a split save may be.

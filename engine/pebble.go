@@ -107,6 +107,10 @@ func eventListener(cfg Config, st *stats) *pebble.EventListener {
 			}
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			if cfg.OnCorruption != nil {
+				cfg.OnCorruption(info.Path, info.Details)
+				return
+			}
 			log.Error("the store found corrupt data", zap.String("path", info.Path), zap.Error(info.Details))
 		},
 		BlobFileRewriteEnd: func(info pebble.BlobFileRewriteInfo) { st.rewrittenBytes.Add(int64(info.Output.Size)) },

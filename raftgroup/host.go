@@ -52,6 +52,9 @@ func NewHost(cfg Config) (*Host, error) {
 	h.marks = newWatermarks(h)
 	h.pacer = newPacer(h.transport)
 	nh, err := dragonboat.NewNodeHost(h.nodeHostConfig())
+	if err == nil && nh == nil { // it swallows panics of its own that are no errors, as those about its small files
+		err = fmt.Errorf("a file in %s is damaged, see the lines before; empty the data directory, and everything is copied anew from the other nodes", cfg.Dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("raftgroup: start: %w", err)
 	}

@@ -28,8 +28,10 @@ func adoptHostDir(dir string) error {
 			return err
 		}
 	}
-	if err := os.Remove(filepath.Join(own, deploymentDir, flagFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("raftgroup: %w", err)
+	for _, flag := range []string{filepath.Join(own, deploymentDir, flagFile), filepath.Join(dir, flagFile)} {
+		if err := os.Remove(flag); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("raftgroup: %w", err)
+		}
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ type brokerStatus struct {
 	SpaceLevel int32            `json:"spaceLevel"`
 	MinFree    int64            `json:"minFreeBytes"`
 	Damaged    []topicPartition `json:"damaged"` // not repaired yet
+	// ScrubEndedMs is when all that is stored was last read and checked, ms since 1970; 0: not since the start of the process.
+	ScrubEndedMs int64 `json:"scrubEndedMs"`
 }
 
 type groupLag struct {
@@ -263,7 +265,7 @@ func (s *ClusterStatus) askStores(ctx context.Context, conn Connection) {
 			continue
 		}
 		answer := resp.(*private.StoreResponse).Body
-		b.SpaceLevel, b.MinFree = answer.Level, answer.MinFree
+		b.SpaceLevel, b.MinFree, b.ScrubEndedMs = answer.Level, answer.MinFree, answer.ScrubEndedMs
 		for _, t := range answer.Damaged {
 			for _, p := range t.Partitions {
 				b.Damaged = append(b.Damaged, topicPartition{t.Topic, p})

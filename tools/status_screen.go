@@ -70,7 +70,7 @@ func more(n int) string {
 
 func (s *ClusterStatus) writeBrokers(b *strings.Builder) {
 	t := &table{}
-	for _, head := range []string{"BROKER", "ADDRESS", "STATE", "LEADERS", "REPLICAS", "OUT-OF-SYNC", "STORED", "DISK-FREE"} {
+	for _, head := range []string{"BROKER", "ADDRESS", "STATE", "LEADERS", "REPLICAS", "OUT-OF-SYNC", "STORED", "DISK-FREE", "SCRUBBED"} {
 		t.column(head, len(head))
 	}
 	for _, br := range s.Brokers {
@@ -78,7 +78,7 @@ func (s *ClusterStatus) writeBrokers(b *strings.Builder) {
 		if br.Fenced {
 			state = "FENCED"
 		}
-		t.row(fmt.Sprint(br.ID), br.Address, state, fmt.Sprint(br.Leaders), fmt.Sprint(br.Replicas), fmt.Sprint(br.Behind), bytesText(br.Stored), freeText(br))
+		t.row(fmt.Sprint(br.ID), br.Address, state, fmt.Sprint(br.Leaders), fmt.Sprint(br.Replicas), fmt.Sprint(br.Behind), bytesText(br.Stored), freeText(br), scrubText(br))
 	}
 	t.write(b)
 }
@@ -114,6 +114,14 @@ func bytesText(n int64) string {
 		return fmt.Sprintf("%d B", n)
 	}
 	return fmt.Sprintf("%.1f %s", v, units[i])
+}
+
+// scrubText is when the broker had last checked all that it stores.
+func scrubText(b brokerStatus) string {
+	if b.ScrubEndedMs == 0 {
+		return missing
+	}
+	return timeText(b.ScrubEndedMs)
 }
 
 func freeText(b brokerStatus) string {

@@ -11,7 +11,7 @@ func TestStatusScreenNamesWhatNeedsAttention(t *testing.T) {
 		ClusterID: "abc", Controller: 100, Voters: []quorumReplica{{NodeID: 100}}, Topics: 2, Partitions: 12,
 		Brokers: []brokerStatus{
 			{ID: 1, Address: "a:9092", Leaders: 6, Replicas: 12, Stored: 3 << 20, Total: 100 << 30, Usable: 25 << 30},
-			{ID: 3, Address: "c:9092", Leaders: 0, Replicas: 12, Total: 100 << 30, Usable: 1 << 20, MinFree: 1 << 30, SpaceLevel: 1, Damaged: []topicPartition{{"t", 3}}},
+			{ID: 3, Address: "c:9092", Leaders: 0, Replicas: 12, Total: 100 << 30, Usable: 1 << 20, MinFree: 1 << 30, SpaceLevel: 1, ScrubEndedMs: 1_700_000_000_000, Damaged: []topicPartition{{"t", 3}}},
 			{ID: 2, Address: "b:9092", Fenced: true, Replicas: 12, Behind: 9, Stored: -1, Total: -1, Usable: -1},
 		},
 		Offline: []topicPartition{{"t", 3}}, UnderMinISR: []topicPartition{{"t", 3}}, Losses: 1, LostRecords: 7,

@@ -64,6 +64,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 			reassignCommand(),
 			lossesCommand(),
 			recoverCommand(),
+			checkpointCommand(),
+			restoreCommand(),
 			logDirsCommand(),
 			quorumCommand(),
 			getOffsetsCommand(),

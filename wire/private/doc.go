@@ -4,7 +4,7 @@
 // # Nouns
 //
 //   - Message: a request or a response whose body is one JSON value.
-//   - ReplicaQuery, ElectionQuery, LossQuery, QuarantineQuery, QuarantineRemoval, StoreQuery: what can be asked, each with its answer.
+//   - ReplicaQuery, ElectionQuery, LossQuery, QuarantineQuery, QuarantineRemoval, StoreQuery, CheckpointQuery: what can be asked, each with its answer.
 //
 // # Concurrency and lifecycle
 //

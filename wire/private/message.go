@@ -20,6 +20,7 @@ const (
 	RaftLogKey
 	InspectionKey
 	StoreKey
+	CheckpointKey
 )
 
 // query is the body of a request: it knows its key and its answer.
@@ -90,5 +91,6 @@ func APIs() []wire.PrivateAPI {
 		row("ReadRaftLog", func() kmsg.Request { return &RaftLogRequest{} }),
 		row("InspectPartition", func() kmsg.Request { return &InspectionRequest{} }),
 		row("DescribeStore", func() kmsg.Request { return &StoreRequest{} }),
+		row("MakeCheckpoint", func() kmsg.Request { return &CheckpointRequest{} }),
 	}
 }
