@@ -155,10 +155,11 @@ func (s *session) run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	// The latency comes before the restarts of consume: after one a Java program is slow for a while.
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"consume", s.consume}, {"latency", s.latency}, {"start", s.restart}, {"failover", s.failover}} {
+	}{{"latency", s.latency}, {"consume", s.consume}, {"start", s.restart}, {"failover", s.failover}} {
 		if s.o.wants(step.name) {
 			if err := step.do(ctx); err != nil {
 				return fmt.Errorf("%s: %w", step.name, err)

@@ -14,6 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
+// askTime bounds a question to the servers: one that comes while they have no leader is never answered.
+const askTime = 5 * time.Second
+
 // inFlight is how many records an asynchronous publisher may have unanswered.
 const inFlight = 4096
 
@@ -53,7 +56,7 @@ func (c *natsClient) create(ctx context.Context, topic string) error {
 	for p := range partitions {
 		name := stream(topic, p)
 		if err := until(ctx, func() error {
-			asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+			asking, cancel := context.WithTimeout(ctx, askTime)
 			defer cancel()
 			_, err := c.js.CreateOrUpdateStream(asking, jetstream.StreamConfig{Name: name, Subjects: []string{name}, Storage: jetstream.FileStorage, Replicas: c.nodes})
 			return err
@@ -65,6 +68,8 @@ func (c *natsClient) create(ctx context.Context, topic string) error {
 }
 
 func (c *natsClient) drop(ctx context.Context, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, partitions*askTime)
+	defer cancel()
 	var errs []error
 	for p := range partitions {
 		if err := c.js.DeleteStream(ctx, stream(topic, p)); !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -75,6 +80,8 @@ func (c *natsClient) drop(ctx context.Context, topic string) error {
 }
 
 func (c *natsClient) leader(ctx context.Context, topic string, partition int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	s, err := c.js.Stream(ctx, stream(topic, partition))
 	if err != nil {
 		return 0, err
@@ -223,7 +230,9 @@ func (c *natsClient) consume(ctx context.Context, topic string, stop func() bool
 	for p := range partitions {
 		var cons jetstream.Consumer
 		if err := until(ctx, func() (err error) {
-			cons, err = js.OrderedConsumer(ctx, stream(topic, p), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+			asking, cancel := context.WithTimeout(ctx, askTime)
+			defer cancel()
+			cons, err = js.OrderedConsumer(asking, stream(topic, p), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
 			return err
 		}); err != nil {
 			return err

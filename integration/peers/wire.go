@@ -133,6 +133,7 @@ func (c *wireClient) produce(ctx context.Context, topic string, p produceCell, l
 		return nil, err
 	}
 	var records, failed atomic.Int64
+	var first atomic.Pointer[error]
 	begun := time.Now()
 	var running sync.WaitGroup
 	for _, cl := range clients {
@@ -150,6 +151,7 @@ func (c *wireClient) produce(ctx context.Context, topic string, p produceCell, l
 					switch {
 					case err != nil:
 						failed.Add(1)
+						first.CompareAndSwap(nil, &err)
 						return
 					case measured:
 						t.latency.add(time.Since(at))
@@ -171,7 +173,7 @@ func (c *wireClient) produce(ctx context.Context, topic string, p produceCell, l
 	t.records = records.Load()
 	t.bytes = t.records * int64(p.bytes)
 	if n := failed.Load(); n > 0 {
-		errs = append(errs, fmt.Errorf("%d records failed", n))
+		errs = append(errs, fmt.Errorf("%d records failed, the first with: %w", n, *first.Load()))
 	}
 	return t, errors.Join(errs...)
 }
