@@ -45,6 +45,9 @@ restart-10g: build ## restart of a node that holds 10 GB
 txn-long: build ## processes that read, transform and write in transactions, for half an hour; brokers and processes are killed
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run 'TestTransformLoop$$' ./integration/
 
+compaction-long: build ## 1,000,000 keys written ten times are compacted, while a producer's latencies are measured
+	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestCompactionLeavesTheLastValues ./integration/
+
 inflight-long: build ## 200,000 records of an idempotent producer, five in flight, over bad connections while leaders are killed: franz-go, then Java
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestInFlightFive ./integration/
 	$(GO) run ./integration/compat -only='idempotent producer on a bad network' -inflight=200000

@@ -69,6 +69,7 @@ func (c *nodeCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge("scrubs", "Runs of the scrubber that were completed since the start of the process.", float64(scrub.complete))
 		c.collectPartitions(ch)
 		collectCoordinators(ch, b.coordinations)
+		collectCleaner(ch, b.replicas.cleaner)
 	}
 	space := c.n.engine.Space()
 	gauge("disk_free_bytes", "Room on the disk of the data directory.", float64(space.Free))

@@ -39,7 +39,7 @@ type CompactionResult struct {
 
 const (
 	compactStepBytes   = 256 << 10 // read between two calls of Pace
-	compactStepBatches = 2048
+	compactStepRecords = 4096      // the same; a batch counts for one at least
 	compactRangeFrom   = 64   // so many deleted batches next to each other are deleted as a range
 	abortedWindow      = 4096 // offsets, for which the aborted transactions are read at once
 )
@@ -122,12 +122,12 @@ func (p *compactPass) run() (CompactionResult, error) {
 
 // scan calls fn with the stored batches that begin in [from, to), checked, until it returns false or a step is over. It returns where to go on.
 func (p *compactPass) scan(from, to ids.Offset, fn func(h batch.Header, raw []byte) (bool, error)) (next ids.Offset, bytes int, err error) {
-	next, batches := to, 0
+	next, records := to, 0
 	err = p.l.scanStored(from, to, func(base ids.Offset, _ int, value func() ([]byte, error)) (bool, error) {
 		if base < from {
 			return true, nil
 		}
-		if bytes >= compactStepBytes || batches >= compactStepBatches {
+		if bytes >= compactStepBytes || records >= compactStepRecords {
 			next = base
 			return false, nil
 		}
@@ -138,9 +138,10 @@ func (p *compactPass) scan(from, to ids.Offset, fn func(h batch.Header, raw []by
 		if _, err := p.l.checkStored(base, raw); err != nil {
 			return false, err
 		}
+		h := batch.DecodeHeader(raw)
 		bytes += len(raw)
-		batches++
-		more, err := fn(batch.DecodeHeader(raw), raw)
+		records += max(1, int(h.RecordCount))
+		more, err := fn(h, raw)
 		if !more {
 			next = base
 		}
