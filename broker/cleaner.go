@@ -23,8 +23,8 @@ import (
 // watermark but the last batch may be compacted.
 
 const (
-	// cleanerRest is how long the cleaner rests after a step, in units of what the step took: it never takes more than a quarter of a processor.
-	cleanerRest = 3
+	// cleanerRest is how long the cleaner rests after what it does in one go, in units of what that took: it never takes more than a fifth of a processor.
+	cleanerRest = 4
 	// cleanerRetry is when a log that could not be compacted is tried again.
 	cleanerRetry = 5 * time.Minute
 	// heldAfter is how long all replicas must have been in sync before it counts that they hold what was below the high watermark then.

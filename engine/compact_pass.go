@@ -23,7 +23,8 @@ type Compaction struct {
 	// TableBytes bounds the table of keys, TableLoad is the share of it that is used. What does not fit is left to another pass.
 	TableBytes int64
 	TableLoad  float64
-	// Pace is called between steps with the bytes read and written by the last one; it may wait. An error ends the pass.
+	// Pace is called with the bytes read and written since the call before, every few hundred records and after each step; it may wait. An error
+	// ends the pass.
 	Pace func(bytes int) error
 }
 
@@ -40,8 +41,9 @@ type CompactionResult struct {
 const (
 	compactStepBytes   = 256 << 10 // read between two calls of Pace
 	compactStepRecords = 4096      // the same; a batch counts for one at least
-	compactRangeFrom   = 64   // so many deleted batches next to each other are deleted as a range
-	abortedWindow      = 4096 // offsets, for which the aborted transactions are read at once
+	compactRangeFrom   = 64        // so many deleted batches next to each other are deleted as a range
+	compactPauseEvery  = 256       // records
+	abortedWindow      = 4096      // offsets, for which the aborted transactions are read at once
 )
 
 // Compact makes one pass. One at a time for a log.
@@ -182,9 +184,15 @@ func (p *compactPass) noteKeys(h batch.Header, raw []byte, first bool) (fits boo
 	if gone, err := p.isAborted(h); err != nil || gone {
 		return err == nil, err
 	}
+	n := 0
 	for rec, err := range batch.Records(raw, 0) {
 		if err != nil {
 			return false, p.unreadable(h, err)
+		}
+		if n++; n%compactPauseEvery == 0 {
+			if err := p.pause(); err != nil {
+				return false, err
+			}
 		}
 		if rec.Key != nil && !p.keys.put(rec.Key, ids.Offset(h.BaseOffset)+ids.Offset(rec.OffsetDelta), first) {
 			return false, nil
@@ -192,6 +200,9 @@ func (p *compactPass) noteKeys(h batch.Header, raw []byte, first bool) (fits boo
 	}
 	return true, nil
 }
+
+// pause lets others work in the middle of a batch.
+func (p *compactPass) pause() error { return p.c.Pace(0) }
 
 // unreadable is the error of a batch whose CRC is right, but whose records are not.
 func (p *compactPass) unreadable(h batch.Header, err error) error {
@@ -269,7 +280,7 @@ func (p *compactPass) filterData(h batch.Header, raw []byte) (left []byte, err e
 		horizon, has := h.DeleteHorizon()
 		expired := has && horizon <= p.c.NowMs && ids.Offset(h.LastOffset()) < p.c.DiscardBelow
 		left, err = batch.Filter(raw, batch.Filtering{
-			HorizonMs: p.horizon(),
+			HorizonMs: p.horizon(), Pause: p.pause,
 			Keep: func(o int64, r *batch.Record) bool {
 				if r.Key == nil || r.Value == nil && expired {
 					return false

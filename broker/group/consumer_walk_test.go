@@ -32,6 +32,9 @@ func TestConsumerWalk(t *testing.T) {
 				w.step()
 				w.requireSound()
 				w.requireBelief()
+				if w.rng.IntN(10) == 0 {
+					w.requireSameWhenCompacted()
+				}
 			}
 			w.settle()
 		})

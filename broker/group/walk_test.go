@@ -46,6 +46,9 @@ func TestWalkKeepsReplicasAlike(t *testing.T) {
 				if err := w.check(); err != nil {
 					t.Fatalf("seed %d step %d: %v", seed, w.step, err)
 				}
+				if w.step%10 == 0 {
+					w.checkCompacted(seed)
+				}
 			}
 			w.refuse = nil
 			w.pass(2 * newMemberJoinTimeout)

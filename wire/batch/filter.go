@@ -12,12 +12,14 @@ type Filtering struct {
 	// HorizonMs, unless NoTimestamp, is written as the delete horizon into a batch that has none, if Always or if a record without value stays.
 	HorizonMs int64
 	Always    bool
+	// Pause, unless nil, is called every few hundred records, and may wait. Its error ends the call.
+	Pause func() error
 	// MaxDecompressedBytes is as in Records.
 	MaxDecompressedBytes int
 }
 
 // Filter is the batch raw without the records that f does not keep: the same offsets, the same span, compressed with the same
-// codec. It returns raw itself when nothing changes, and nil when no record is left. The errors are those of Records.
+// codec. It returns raw itself when nothing changes, and nil when no record is left. The errors are those of Records, and Pause's.
 //
 // The largest timestamp is that of what is left, unless it is the leader's. A delete horizon takes the place of the base timestamp,
 // from which the records' timestamps count then, as in Kafka.
@@ -28,6 +30,9 @@ func Filter(raw []byte, f Filtering) ([]byte, error) {
 	}
 	kept, left, tombstone := make([]bool, 0, min(int(h.RecordCount), len(raw))), 0, false
 	for rec, err := range Records(raw, f.MaxDecompressedBytes) {
+		if err == nil {
+			err = f.pause(len(kept))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -53,6 +58,17 @@ func Filter(raw []byte, f Filtering) ([]byte, error) {
 	return refill(raw, h, kept, f)
 }
 
+// filterPauseEvery is how many records may lie between two calls of Pause.
+const filterPauseEvery = 256
+
+// pause is called before record i.
+func (f *Filtering) pause(i int) error {
+	if f.Pause == nil || i == 0 || i%filterPauseEvery != 0 {
+		return nil
+	}
+	return f.Pause()
+}
+
 // refill makes a batch with the header h of those records of raw that are kept, with f.HorizonMs as its base timestamp.
 func refill(raw []byte, h Header, kept []bool, f Filtering) ([]byte, error) {
 	out := sliceWriter{b: make([]byte, HeaderLen, len(raw)+HeaderLen), max: math.MaxInt32}
@@ -67,6 +83,9 @@ func refill(raw []byte, h Header, kept []bool, f Filtering) ([]byte, error) {
 	i, count, maxTimestamp := 0, int32(0), NoTimestamp
 	var scratch []byte
 	for rec, err := range Records(raw, f.MaxDecompressedBytes) {
+		if err == nil {
+			err = f.pause(i)
+		}
 		if err != nil {
 			return nil, err
 		}
