@@ -51,7 +51,7 @@ func TestRetriesAndTimeLimits(t *testing.T) {
 	const property = " --command-property "
 	patient := fmt.Sprintf("--command-property delivery.timeout.ms=%d --command-property request.timeout.ms=1000 --command-property retry.backoff.max.ms=100", limit.Milliseconds())
 	none := &limitRun{records: 1, args: "--sync --command-property retries=0"}
-	few := &limitRun{records: 1, args: "--sync --command-property retries=3 --command-property retry.backoff.ms=300 --command-property retry.backoff.max.ms=300"}
+	few := &limitRun{records: 1, args: "--sync --command-property retries=3 --command-property retry.backoff.ms=600 --command-property retry.backoff.max.ms=600"}
 	each := &limitRun{records: 3, args: "--sync " + patient}
 	batch := &limitRun{records: 10, args: patient + property + "linger.ms=100"}
 	var running sync.WaitGroup

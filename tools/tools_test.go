@@ -190,6 +190,9 @@ func TestTextRoundTripThroughEachCodec(t *testing.T) {
 		if err := Produce(ctx, conn, o, c.output(false)); err != nil {
 			t.Fatalf("%s: %v", codec, err)
 		}
+		if said := c.err.String(); !strings.Contains(said, "WARNING: topic '"+o.Topic+"' does not exist") {
+			t.Errorf("%s: nothing was said of a new topic, but %q", codec, said)
+		}
 		r := DefaultConsumeOptions()
 		r.Topic, r.FromBeginning, r.MaxMessages, r.Partition = o.Topic, true, 5000, 0
 		if err := Consume(ctx, conn, r, c.output(false)); err != nil {
