@@ -73,7 +73,8 @@ func (x *segmentStory) write(ctx context.Context, at []string, topic string) err
 		return err
 	}
 	defer cl.Close()
-	for i := range 9 {
+	const transactions = 9
+	for i := range transactions {
 		if err := cl.BeginTransaction(); err != nil {
 			return err
 		}
@@ -87,7 +88,15 @@ func (x *segmentStory) write(ctx context.Context, at []string, topic string) err
 			return err
 		}
 	}
-	return nil
+	for { // the end of a transaction is answered before its markers are written
+		got, err := workload.ReadWithMarkers(ctx, at, topic)
+		if err != nil || len(got) == number+transactions {
+			return err
+		}
+		if err := workload.Pause(ctx, 50*time.Millisecond); err != nil {
+			return fmt.Errorf("%d records and markers, want %d: %w", len(got), number+transactions, err)
+		}
+	}
 }
 
 // exported compares Kafka's dump of cairn's files with cairn's own, and has Kafka check the indexes.
