@@ -123,7 +123,7 @@ func readNoted(disk vfs.FS, path string, number uint64, check func(next uint64, 
 	}
 	next, end, err := lastRecord(newRecordReader(record.NewReader, f, number))
 	if err := errors.Join(err, f.Close()); err != nil {
-		return err
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if err := check(next, end); err != nil {
 		return fmt.Errorf("%w: %s %w", ErrStoreDamaged, path, err)
@@ -153,7 +153,7 @@ func lastRecord(r *record.Reader) (next uint64, end int64, err error) {
 			if n == len(head) {
 				next = max(next, binary.LittleEndian.Uint64(head[:])+uint64(binary.LittleEndian.Uint32(head[8:])))
 			}
-		case errors.Is(err, io.EOF), record.IsInvalidRecord(err):
+		case errors.Is(err, io.EOF), errors.Is(err, record.ErrUnexpectedEOF), errors.Is(err, record.ErrInvalidChunk), errors.Is(err, record.ErrZeroedChunk):
 			return next, end, nil
 		default:
 			return next, end, err

@@ -157,3 +157,23 @@ func TestNoteOfTheEndThatCannotBeReadIsNoDamage(t *testing.T) {
 		}
 	}
 }
+
+// TestFlippedBitInTheLogNamesTheFile: whichever bit it is, what refuses says of which file.
+func TestFlippedBitInTheLogNamesTheFile(t *testing.T) {
+	disk := vfs.NewMem()
+	closeEngine(t, openMem(t, disk, nil)) // the first log file of a new store is in an older format
+	g := startGroup(t, openMem(t, disk, nil), testBinding(1))
+	for range 12 { // several blocks of the log
+		g.save(g.data(1, 4000))
+	}
+	closeEngine(t, g.e)
+	names := logFiles(t, disk)
+	path := "broker/store/" + names[len(names)-1]
+	whole := readFile(t, disk, path)
+	for bit := 3; bit < 8*len(whole); bit += 8*len(whole)/50 + 1 {
+		b := slices.Clone(whole)
+		b[bit/8] ^= 1 << (bit % 8)
+		rewriteFile(t, disk, path, b)
+		refuses(t, disk, FlushAlways, fmt.Sprintf("bit %d", bit), path)
+	}
+}
