@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"cairn/internal/ids"
 )
 
 const (
@@ -21,9 +23,11 @@ const (
 	markerRepeats = 64
 )
 
-// markerTarget is a marker and where it goes. Two that are equal end the same transaction.
+// markerTarget is a marker and where it goes. Two that are equal end the same transaction. It is appended in no other reign than that in which it
+// was queued: the leader between may have written it, too, and with a transaction.version below 2 it would end the producer's next transaction.
 type markerTarget struct {
 	topicPartition
+	reign  ids.LeaderEpoch
 	marker marker
 }
 

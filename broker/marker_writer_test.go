@@ -56,7 +56,7 @@ func withMarkerWriter(t *testing.T, f func(t *testing.T, l *markerLogs, w *marke
 }
 
 func markerFor(partition int32, producerID int64) markerTarget {
-	return markerTarget{topicPartition{"t", partition}, marker{producerID: producerID, commit: true}}
+	return markerTarget{topicPartition{"t", partition}, 1, marker{producerID: producerID, commit: true}}
 }
 
 // However many partitions have no room, and however much waits for them, the others' markers are appended soon, and in their order.
@@ -181,7 +181,7 @@ func TestMarkerWriterRefusesWhenItCloses(t *testing.T) {
 func TestWriteTxnMarkersAnswersWhenItIsToldTo(t *testing.T) {
 	x := startTxnTest(t)
 	x.mustAppend(x.txnReq(9, 500, 0, 0))
-	awaitLeader(t, x.n, "t", 1)
+	reign := awaitLeader(t, x.n, "t", 1).reign.Load().epoch
 	w := x.n.broker.markers
 	real, held := w.append, make(chan func(error), 2)
 	w.append = func(to markerTarget, room, timeout time.Duration, done func(error)) error {
@@ -208,7 +208,7 @@ func TestWriteTxnMarkersAnswersWhenItIsToldTo(t *testing.T) {
 		t.Errorf("after %v", took)
 	}
 	again := make(chan error, 1)
-	w.write(markerTarget{topicPartition{"t", 1}, marker{producerID: 500, producerEpoch: 1, commit: true, version: 2}}, func(err error) { again <- err })
+	w.write(markerTarget{topicPartition{"t", 1}, reign, marker{producerID: 500, producerEpoch: 1, commit: true, version: 2}}, func(err error) { again <- err })
 	(<-held)(nil)
 	if err := <-again; err != nil || len(held) != 0 {
 		t.Errorf("once more: %v, appended %d more times", err, len(held))

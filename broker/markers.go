@@ -37,7 +37,7 @@ func (b *Broker) appendMarkerHere(to markerTarget, room, timeout time.Duration, 
 		return err
 	}
 	r := p.serving()
-	if r == nil {
+	if r == nil || r.epoch != to.reign {
 		return errNotLeader
 	}
 	return p.appendMarker(r, to.marker, room, timeout, done)
@@ -47,7 +47,17 @@ func (b *Broker) appendMarkerHere(to markerTarget, room, timeout time.Duration, 
 // offsets of groups go through the group coordinator, which keeps what they end.
 func (b *Broker) writeMarker(topic string, partition int32, m marker, done func(error)) {
 	if topic != offsetsTopic {
-		b.markers.write(markerTarget{topicPartition{topic, partition}, m}, done)
+		p, err := b.replicas.lookup(topic, partition)
+		if err != nil {
+			done(err)
+			return
+		}
+		r := p.serving()
+		if r == nil {
+			done(errNotLeader)
+			return
+		}
+		b.markers.write(markerTarget{topicPartition{topic, partition}, r.epoch, m}, done)
 		return
 	}
 	b.groups.WriteMarker(partition, coordinator.Marker{

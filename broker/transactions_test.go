@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -243,6 +244,29 @@ func TestMarkersAreCheckedAgainstTheProducer(t *testing.T) {
 	x.mark(markersReq(1, 500, 5, true, 6, 0, 0), kerr.TransactionCoordinatorFenced)
 	x.mark(markersReq(1, 500, 5, true, 7, 0, 9), kerr.UnknownTopicOrPartition)
 	wantCode(t, "a plain batch", x.produce(produceReq(9, -1, "t", x.id, 0, testBatch(t, 1, fromProducer(500, 5, 2)))).ErrorCode, nil)
+}
+
+// A marker that waited here while another broker led is late: its transaction may have ended there, and the next one begun.
+func TestAMarkerOfAnotherReignIsNotAppended(t *testing.T) {
+	x := startTxnTest(t)
+	x.mustAppend(x.txnReq(9, 500, 5, 0))
+	r := awaitLeader(t, x.n, "t", 0).reign.Load()
+	write := func(reign ids.LeaderEpoch) error {
+		done := make(chan error, 1)
+		to := markerTarget{topicPartition{"t", 0}, reign, marker{producerID: 500, producerEpoch: 5, commit: true}}
+		if err := x.n.broker.appendMarkerHere(to, time.Second, 10*time.Second, func(err error) { done <- err }); err != nil {
+			return err
+		}
+		return <-done
+	}
+	if err := write(r.epoch - 1); !errors.Is(err, errNotLeader) {
+		t.Errorf("queued in another reign: %v", err)
+	}
+	x.wantCommitted(0, 0, 0)
+	if err := write(r.epoch); err != nil {
+		t.Errorf("queued in this one: %v", err)
+	}
+	x.wantCommitted(0, 3, 2)
 }
 
 func TestDescribeProducers(t *testing.T) {
