@@ -137,12 +137,14 @@ func (n *Network) Heal(reset bool) {
 			broken = append(broken, c)
 		}
 	}
+	n.mu.Unlock()
+	for _, c := range broken { // while the ways are cut, or what was read just now would still get through
+		c.reset()
+	}
+	n.mu.Lock()
 	old := n.ways
 	n.ways = map[way]*condition{}
 	n.mu.Unlock()
-	for _, c := range broken {
-		c.reset()
-	}
 	for _, w := range old {
 		w.let()
 	}
