@@ -64,6 +64,25 @@ func OpenReadOnly(dir string) (*Engine, error) {
 	return open(cfg, true)
 }
 
+// prepareStore makes the directory of a store that is to be written, and finds out how far its files must reach. One that is to be read only must be
+// there: Pebble would leave a lock file where it finds none.
+func prepareStore(cfg Config, readOnly bool, fs vfs.FS, room *space, end *durableEnd, dir string) error {
+	if !readOnly {
+		if err := createDir(fs, cfg.Dir, dir); err != nil {
+			return err
+		}
+		return end.load(cfg, room.fs, dir)
+	}
+	store, err := pebble.Peek(dir, fs)
+	if err == nil && !store.Exists {
+		err = pebble.ErrDBDoesNotExist
+	}
+	if err != nil {
+		return fmt.Errorf("open store %s: %w", dir, err)
+	}
+	return nil
+}
+
 func open(cfg Config, readOnly bool) (*Engine, error) {
 	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
 	room, end := newSpace(cfg), &durableEnd{}
@@ -84,15 +103,8 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	defer o.Cache.Unref()
 	o.ReadOnly = readOnly
 	o.ErrorIfNotExists = readOnly
-	if !readOnly {
-		if err := createDir(fs, cfg.Dir, dir); err != nil {
-			return nil, errors.Join(err, closer.Close())
-		}
-	}
-	if !readOnly {
-		if err := end.load(cfg, room.fs, dir); err != nil {
-			return nil, errors.Join(err, closer.Close())
-		}
+	if err := prepareStore(cfg, readOnly, fs, room, end, dir); err != nil {
+		return nil, errors.Join(err, closer.Close())
 	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
