@@ -36,7 +36,7 @@ integration-long: build ## the same at full length: 50 kill rounds, 5 cluster ro
 soak-kill: build ## 50 rounds of killing a single node under load
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestKilledNodeKeepsAcknowledgedRecords ./integration/
 
-reassign-long: build ## reassignments of 512 MB partitions under load, brokers killed on the way, and cancelled ones
+reassign-long: build ## reassignments of three partitions of 128 MB under load, brokers killed on the way, and cancelled ones
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run 'Reassignment' ./integration/
 
 restart-10g: build ## restart of a node that holds 10 GB
