@@ -8,6 +8,7 @@ import (
 
 	"cairn/engine"
 	"cairn/engine/producer"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 )
@@ -39,7 +40,7 @@ func (p *partition) appendOwn(r *reign, sub submission, room, timeout time.Durat
 	}
 	o := &ownAppend{p: p, r: r, done: done, base: ids.NoOffset}
 	o.watch.op = o
-	begun := time.Now()
+	begun := clock.Now()
 	if !p.owner.cfg.Waiting.enter(&o.alarm, o, begun.Add(timeout)) {
 		return fmt.Errorf("%w: too many requests wait", errProposeTimeout)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/wire/private"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -22,7 +23,7 @@ const partSuffix = ".part"
 func handleCheckpoint(b *Broker, r *request) {
 	resp := &private.CheckpointResponse{}
 	dir := r.msg.(*private.CheckpointRequest).Body.Dir
-	begun := time.Now()
+	begun := clock.Now()
 	if err := b.checkpoint(dir); err != nil {
 		resp.Body.Status = private.Status{Code: kerr.InvalidRequest.Code, Message: err.Error()}
 		b.log.Warn("no checkpoint was made", zap.String("dir", dir), zap.Error(err))
@@ -75,5 +76,5 @@ func (b *Broker) copyTo(part string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return b.dir.WriteCheckpoint(part, engine.CheckpointInfo{Made: time.Now(), Controller: b.cfg.ControllerRole})
+	return b.dir.WriteCheckpoint(part, engine.CheckpointInfo{Made: clock.Now(), Controller: b.cfg.ControllerRole})
 }

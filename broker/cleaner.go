@@ -13,6 +13,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -220,8 +221,8 @@ func (p *partition) dirty(now time.Time) (ratio float64, worth bool, err error) 
 // clean makes one pass.
 func (c *cleaner) clean(ctx context.Context, d dirtyLog, s cleanerSettings) bool {
 	now, settings := c.m.cfg.Now(), d.p.settings.Load()
-	pace := &cleanerPace{ctx: ctx, bytesPerSecond: s.BytesPerSecond / float64(s.Threads), since: time.Now()}
-	began := time.Now()
+	pace := &cleanerPace{ctx: ctx, bytesPerSecond: s.BytesPerSecond / float64(s.Threads), since: clock.Now()}
+	began := clock.Now()
 	r, err := d.p.log().Compact(engine.Compaction{
 		CompactionBounds: d.p.compactionBounds(now),
 		NowMs:            now.UnixMilli(), DeleteRetentionMs: settings.DeleteRetentionMs, DiscardBelow: d.held,
@@ -267,6 +268,6 @@ func (k *cleanerPace) wait(bytes int) error {
 	case <-k.ctx.Done():
 		return k.ctx.Err()
 	}
-	k.since = time.Now()
+	k.since = clock.Now()
 	return nil
 }

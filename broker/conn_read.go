@@ -10,6 +10,7 @@ import (
 	"net"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/raftgroup"
 	"cairn/wire"
 )
@@ -61,7 +62,7 @@ func (c *conn) maybeServeRaft() error {
 		}
 		return c.refusal
 	}
-	if err := c.nc.SetReadDeadline(time.Now().Add(frameGrace)); err != nil {
+	if err := c.nc.SetReadDeadline(clock.Now().Add(frameGrace)); err != nil {
 		return err
 	}
 	head, err := c.br.Peek(len(want))
@@ -93,7 +94,7 @@ func (c *conn) awaitFirstBytes() error {
 	if c.refusal == nil {
 		return c.awaitBytes(4)
 	}
-	if err := c.nc.SetReadDeadline(time.Now().Add(refusedGrace)); err != nil {
+	if err := c.nc.SetReadDeadline(clock.Now().Add(refusedGrace)); err != nil {
 		return err
 	}
 	if _, err := c.br.Peek(4); err != nil {
@@ -172,7 +173,7 @@ func (c *conn) awaitBytes(n int) error {
 			return err
 		case c.server.draining.Load():
 			return errDraining
-		case time.Since(c.deadlineSet) >= c.server.maxIdle && c.idleSince(time.Now().Add(-c.server.maxIdle)):
+		case time.Since(c.deadlineSet) >= c.server.maxIdle && c.idleSince(clock.Now().Add(-c.server.maxIdle)):
 			return errIdle
 		}
 		c.deadlineSet = time.Time{}
@@ -186,7 +187,7 @@ func (c *conn) awaitBytes(n int) error {
 // armIdle sets the read deadline for idle connections. A timer per request would cost more than it tells, so it is
 // renewed at a tenth of the idle time at the earliest.
 func (c *conn) armIdle() {
-	now := time.Now()
+	now := clock.Now()
 	if now.Sub(c.deadlineSet) < c.server.maxIdle/10 {
 		return
 	}
@@ -214,7 +215,7 @@ func (c *conn) readRequest(size int32) (*request, error) {
 		f.release()
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	r := &request{hdr: hdr, msg: msg, conn: c, arrived: time.Now(), size: int(size), frame: f}
+	r := &request{hdr: hdr, msg: msg, conn: c, arrived: clock.Now(), size: int(size), frame: f}
 	if !c.push(r) {
 		f.release()
 		return nil, net.ErrClosed
@@ -229,7 +230,7 @@ func (c *conn) readFrame(f *frame, size int32) error {
 		buf, err := f.grow(n)
 		if err == nil && !buffered { // the wait for memory is not the sender's
 			limit := frameGrace + time.Duration(n/frameRate)*time.Second
-			err = c.nc.SetReadDeadline(time.Now().Add(limit))
+			err = c.nc.SetReadDeadline(clock.Now().Add(limit))
 			c.deadlineSet = time.Time{}
 		}
 		return buf, err

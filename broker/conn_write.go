@@ -2,8 +2,8 @@ package broker
 
 import (
 	"net"
-	"time"
 
+	"cairn/internal/clock"
 	"cairn/wire"
 )
 
@@ -63,7 +63,7 @@ func (c *conn) takeReady(batch []*request) (_ []*request, open bool) {
 		n++
 	}
 	if n > 0 {
-		c.answered = time.Now()
+		c.answered = clock.Now()
 	}
 	kept := copy(c.pending, c.pending[n:])
 	clear(c.pending[kept:])
@@ -76,7 +76,7 @@ func (c *conn) takeReady(batch []*request) (_ []*request, open bool) {
 // send encodes and writes the answers of batch, then gives back what the requests held.
 func (w *responseWriter) send(batch []*request) error {
 	w.scratch, w.cuts = w.scratch[:0], w.cuts[:0]
-	now := time.Now()
+	now := clock.Now()
 	for _, r := range batch {
 		w.add(r)
 		w.c.server.metrics.answered(r.hdr.Key, now.Sub(r.arrived))
@@ -118,7 +118,7 @@ func (w *responseWriter) flush() (int64, error) {
 	if len(w.vec) == 0 {
 		return 0, nil
 	}
-	if err := w.c.nc.SetWriteDeadline(time.Now().Add(w.c.server.maxIdle)); err != nil {
+	if err := w.c.nc.SetWriteDeadline(clock.Now().Add(w.c.server.maxIdle)); err != nil {
 		return 0, err
 	}
 	if len(w.vec) == 1 {

@@ -9,6 +9,7 @@ import (
 
 	"cairn/broker/coordinator"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 	"cairn/wire/batch"
@@ -96,7 +97,7 @@ func (g partitionReign) AppendMarker(m coordinator.Marker, done coordinator.Outc
 }
 
 func (g partitionReign) submit(sub submission) error {
-	ctx := &deadlineContext{Context: g.r.ctx, deadline: time.Now().Add(coordinationRoom)}
+	ctx := &deadlineContext{Context: g.r.ctx, deadline: clock.Now().Add(coordinationRoom)}
 	defer ctx.stop()
 	_, isDup, err := g.p.seq.submit(ctx, g.r, sub)
 	if isDup {

@@ -8,6 +8,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -154,7 +155,7 @@ func (m *replicaManager) copyPrefix(leader *leaderLink, r engine.Rebase) error {
 
 // pauseCopy waits as long as the leader asks for, or until the copy is not wanted any more.
 func (m *replicaManager) pauseCopy(b engine.Binding, wait time.Duration) {
-	for until := time.Now().Add(min(wait, blockedWait)); m.stillWanted(b); {
+	for until := clock.Now().Add(min(wait, blockedWait)); m.stillWanted(b); {
 		left := time.Until(until)
 		if left <= 0 {
 			return

@@ -9,6 +9,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 
@@ -83,7 +84,7 @@ func (m *replicaManager) reportLost(ctx context.Context, p *partition, img *cont
 		return
 	}
 	err = m.changeLosses(ctx, controller.LossReport{
-		TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Lost: kept, AtMs: time.Now().UnixMilli(),
+		TopicID: p.topicID, Partition: p.index, LeaderEpoch: state.LeaderEpoch, Lost: kept, AtMs: clock.Now().UnixMilli(),
 	})
 	if err != nil {
 		p.debug("losses not reported yet", zap.Error(err))
@@ -197,7 +198,7 @@ func (m *replicaManager) settleLosses(info engine.PartitionInfo) error {
 	}
 	ctx, cancel := m.askContext()
 	defer cancel()
-	now := time.Now().UnixMilli()
+	now := clock.Now().UnixMilli()
 	if len(lost) > 0 || estimated {
 		err := m.changeLosses(ctx, controller.LossReport{
 			TopicID: info.TopicID, Partition: info.Partition, LeaderEpoch: state.LeaderEpoch, Lost: lost, AtMs: now,

@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"cairn/internal/clock"
 )
 
 // errLimit refuses a connection.
@@ -108,7 +110,7 @@ func (l *logLimiter) error(log *zap.Logger, kind string, fields ...zap.Field) {
 }
 
 func (l *logLimiter) log(log *zap.Logger, level zapcore.Level, kind string, fields []zap.Field) {
-	if n, ok := l.allow(kind, time.Now()); ok {
+	if n, ok := l.allow(kind, clock.Now()); ok {
 		if n > 0 {
 			fields = append(fields, zap.Int("suppressed", n))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"cairn/broker/coordinator"
 	"cairn/broker/txn"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -182,7 +183,7 @@ func (s *markerSender) routeLocked(it markerItem, gone []markerItem) []markerIte
 	case exists:
 		it.missing = time.Time{}
 	case it.missing.IsZero():
-		it.missing = time.Now()
+		it.missing = clock.Now()
 	case time.Since(it.missing) >= markerTopicGone:
 		delete(s.slow, it.partition)
 		return append(gone, it)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -132,7 +133,7 @@ func (w *markerWriter) enqueue(to markerTarget, done func(error)) bool {
 	if len(line.jobs) >= markerQueue-w.queued {
 		return false
 	}
-	j := &markerJob{target: to, deadline: time.Now().Add(w.timeout), done: []func(error){done}}
+	j := &markerJob{target: to, deadline: clock.Now().Add(w.timeout), done: []func(error){done}}
 	w.jobs[to] = j
 	line.jobs = append(line.jobs, j)
 	w.queued++

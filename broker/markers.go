@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cairn/broker/coordinator"
+	"cairn/internal/clock"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -99,7 +100,7 @@ func handleWriteTxnMarkers(b *Broker, r *request) {
 	}
 	if wait := markersWait(req); wait > 0 {
 		// Without a place for the alarm the answer waits as it does for others.
-		b.purgatory.enter(&op.alarm, op, time.Now().Add(wait))
+		b.purgatory.enter(&op.alarm, op, clock.Now().Add(wait))
 	}
 	op.settle(nil, nil)
 }

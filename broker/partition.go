@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"cairn/broker/controller"
 	"cairn/engine"
@@ -44,8 +45,8 @@ type partition struct {
 	hw       atomic.Int64
 	// lossesDue: something may be in quarantine here that the controller does not know of.
 	lossesDue atomic.Bool
-	// registeredAt is when it was last said that Raft has elected this replica, ms.
-	registeredAt atomic.Int64
+	// registeredAt is when it was last said that Raft has elected this replica; nil: never.
+	registeredAt atomic.Pointer[time.Time]
 	heard        atomic.Int64 // the highest high watermark that a leader told
 	// retentionMove is the log start that retention has proposed last.
 	retentionMove atomic.Pointer[retentionMove]

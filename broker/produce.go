@@ -9,6 +9,7 @@ import (
 	"cairn/broker/txn"
 	"cairn/engine"
 	"cairn/engine/producer"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 
@@ -201,7 +202,7 @@ func (op *produceOp) admit(s *produceSlot, p *partition, r *reign) bool {
 func (op *produceOp) append(slot int, raw []byte, deadline time.Time) error {
 	s := &op.slots[slot]
 	rules := s.partition.settings.Load().rules
-	rules.NowMs = time.Now().UnixMilli()
+	rules.NowMs = clock.Now().UnixMilli()
 	res, err := batch.Validate(raw, rules)
 	op.mu.Lock()
 	s.recordErrors, s.appendTime = res.RecordErrors, res.LogAppendTime

@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"sync"
 	"time"
+
+	"cairn/internal/clock"
 )
 
 const (
@@ -125,7 +127,7 @@ func (p *purgatory) runTimer() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		due, next, closed := p.takeDue(time.Now())
+		due, next, closed := p.takeDue(clock.Now())
 		for _, op := range due {
 			op.expired()
 		}

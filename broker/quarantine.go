@@ -7,6 +7,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/private"
 
@@ -77,7 +78,7 @@ func handleNoteRecovered(b *Broker, r *request) {
 		r.reply(resp)
 		return
 	}
-	note := controller.RecoveredRanges{Partition: p.ID, To: q.To, AtMs: time.Now().UnixMilli()}
+	note := controller.RecoveredRanges{Partition: p.ID, To: q.To, AtMs: clock.Now().UnixMilli()}
 	for _, x := range q.Ranges {
 		note.Ranges = append(note.Ranges, controller.LostRange{
 			LeaderEpoch: ids.LeaderEpoch(x.LeaderEpoch), From: ids.Offset(x.From), To: ids.Offset(x.To),
@@ -106,7 +107,7 @@ func (b *Broker) dropQuarantined(ctx context.Context, list []engine.QuarantineEn
 	ctx, cancel := context.WithTimeout(ctx, dropWithin)
 	defer cancel()
 	cmd := controller.DropQuarantined{
-		Broker: b.nodeID, Epoch: b.ctl.Registration().BrokerEpoch, Partitions: droppedRanges(list, time.Now().UnixMilli()),
+		Broker: b.nodeID, Epoch: b.ctl.Registration().BrokerEpoch, Partitions: droppedRanges(list, clock.Now().UnixMilli()),
 	}
 	items, err := b.ctl.ReplicaCommand(ctx, cmd)
 	if err != nil {

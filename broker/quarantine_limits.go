@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -40,7 +41,7 @@ func (b *Broker) applyQuarantineLimits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	excess := beyondLimits(list, b.cfg.QuarantineBytes, b.cfg.QuarantineAge, time.Now())
+	excess := beyondLimits(list, b.cfg.QuarantineBytes, b.cfg.QuarantineAge, clock.Now())
 	// What is not reported as lost yet has to stay until it is: else nobody would hear of it.
 	reported := map[ids.PartitionID]bool{}
 	for _, p := range b.replicas.partitions() {

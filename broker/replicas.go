@@ -13,6 +13,7 @@ import (
 	"cairn/broker/controller"
 	"cairn/broker/topicconfig"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 
@@ -100,6 +101,7 @@ type replicaManager struct {
 	repairs      repairs
 	cleaner      *cleaner // nil: nothing is compacted
 
+	ageClock  ageClock // of retention
 	noise     *logLimiter
 	throttle  *throttle
 	copies    chan struct{} // a token for each prefix that is being copied
@@ -117,7 +119,7 @@ func newReplicaManager(cfg replicaManagerConfig) *replicaManager {
 	cfg.RetentionCheck = cmp.Or(cfg.RetentionCheck, defaultRetentionCheck)
 	cfg.LagTimeMax = cmp.Or(cfg.LagTimeMax, defaultLagTime)
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = clock.Now
 	}
 	m := &replicaManager{
 		cfg: cfg, noise: newLogLimiter(time.Minute), settings: map[string]*topicSettings{}, byName: map[string][]*partition{}, byID: map[ids.UUID][]*partition{},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cairn/broker/controller"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -15,7 +16,8 @@ func (m *replicaManager) elected(p *partition, term ids.Term) {
 	m.elections.Lock()
 	m.elections.pending[p] = term
 	m.elections.Unlock()
-	p.registeredAt.Store(time.Now().UnixMilli())
+	now := clock.Now()
+	p.registeredAt.Store(&now)
 	signal(m.electionWake)
 }
 
@@ -157,7 +159,7 @@ func (m *replicaManager) tick() {
 		case !ok || !p.is(state):
 		case state.LeaderTerm == term && p.registered(state):
 			m.follow(p, state)
-		case p.dueToRegister(time.Now()):
+		case p.dueToRegister(clock.Now()):
 			m.elected(p, term) // a false fencing ended the leadership, and nobody else may be able to take it
 		}
 	}
@@ -170,7 +172,7 @@ const registerAgain = time.Second
 // dueToRegister reports whether a leader has waited long enough for its registration to ask again.
 func (p *partition) dueToRegister(now time.Time) bool {
 	last := p.registeredAt.Load()
-	return now.UnixMilli()-last >= registerAgain.Milliseconds() && p.registeredAt.CompareAndSwap(last, now.UnixMilli())
+	return (last == nil || now.Sub(*last) >= registerAgain) && p.registeredAt.CompareAndSwap(last, &now)
 }
 
 // expireProducers forgets producers that have not written for long, on leaders and followers alike.

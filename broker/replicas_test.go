@@ -7,6 +7,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -194,6 +195,23 @@ func TestSuccessors(t *testing.T) {
 		state := &controller.Partition{Replicas: all, ReplicaIDs: []ids.ReplicaID{40, 50, 60}, Voters: tc.voters}
 		if got := successors(tc.img, state, tc.self); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestLeaderRegistersAgainThoughTheClockWasSet: back, so that by the wall clock its last try is to come.
+func TestLeaderRegistersAgainThoughTheClockWasSet(t *testing.T) {
+	for _, by := range []time.Duration{0, time.Hour, -time.Hour} {
+		var p partition
+		now := time.Now()
+		if !p.dueToRegister(now) {
+			t.Error("one that never tried is not due")
+		}
+		if p.dueToRegister(clock.Set(now.Add(registerAgain/2), by)) {
+			t.Errorf("set by %v: due again too early", by)
+		}
+		if !p.dueToRegister(clock.Set(now.Add(registerAgain), by)) {
+			t.Errorf("set by %v: not due again", by)
 		}
 	}
 }

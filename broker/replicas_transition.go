@@ -8,6 +8,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 
@@ -96,7 +97,7 @@ func (m *replicaManager) listStoredLocked() {
 
 // kickLocked has a worker take care of the slot if it needs one.
 func (m *replicaManager) kickLocked(s *replicaSlot) {
-	if s.active || s.settled() || m.closed || time.Now().Before(s.retryAt) {
+	if s.active || s.settled() || m.closed || clock.Now().Before(s.retryAt) {
 		return
 	}
 	s.active = true
@@ -140,9 +141,9 @@ func (m *replicaManager) runTransitions() {
 			s.waits = 0
 		case errors.Is(err, errNotYet):
 			s.waits++
-			s.retryAt = time.Now().Add(min(notYetRetry<<min(s.waits/4, 4), transitionRetry))
+			s.retryAt = clock.Now().Add(min(notYetRetry<<min(s.waits/4, 4), transitionRetry))
 		default:
-			s.retryAt = time.Now().Add(transitionRetry)
+			s.retryAt = clock.Now().Add(transitionRetry)
 		}
 		m.kickLocked(s)
 		m.mu.Unlock()

@@ -44,14 +44,14 @@ func (m *replicaManager) everyRetentionCheck(ctx context.Context, look func()) {
 func (m *replicaManager) expire(ctx context.Context, within time.Duration) {
 	end := time.NewTimer(within)
 	defer end.Stop()
-	due := m.partitions()
+	due, now := m.partitions(), m.ageClock.take(m.cfg.Now())
 	for {
 		more := due[:0]
 		for _, p := range due {
 			if ctx.Err() != nil {
 				return
 			}
-			if p.expire(m.cfg.Now()) {
+			if p.expire(now) {
 				more = append(more, p)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -163,4 +164,29 @@ func TestRetentionIsLookedAtInItsInterval(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStepOfTheClockAgesNothingAtOnce: for as long as a step forwards may be taken back, records are as old as they were before it.
+func TestStepOfTheClockAgesNothingAtOnce(t *testing.T) {
+	var c ageClock
+	real, set := time.Now(), time.Duration(0)
+	look := func(what string, passes, by, want time.Duration) {
+		t.Helper()
+		real, set = real.Add(passes), set+by
+		if got := c.take(clock.Set(real, set)); got.UnixMilli() != real.Add(want).UnixMilli() {
+			t.Errorf("%s: the time is taken to be %v ahead, want %v", what, got.Sub(real.Round(0)), want)
+		}
+	}
+	look("at first", 0, 0, 0)
+	look("as time goes by", 5*time.Minute, 0, 0)
+	look("slewed", 5*time.Minute, 2*time.Second, 2*time.Second)
+	look("set forwards", time.Minute, 3*time.Hour, 2*time.Second)
+	look("and taken back", time.Minute, -3*time.Hour, 2*time.Second)
+	look("set forwards again", 5*time.Minute, 3*time.Hour, 2*time.Second)
+	look("and standing for a while", 4*time.Minute, 0, 2*time.Second)
+	look("and standing for long", time.Minute, 0, 2*time.Second+3*time.Hour)
+	look("believed", time.Second, 0, 2*time.Second+3*time.Hour)
+	look("set back", time.Second, -5*time.Hour, 2*time.Second-2*time.Hour)
+	look("and right again", time.Second, 2*time.Hour, 2*time.Second-2*time.Hour)
+	look("for long", 10*time.Minute, 0, 2*time.Second)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cairn/engine"
+	"cairn/internal/clock"
 
 	"go.uber.org/zap"
 )
@@ -66,7 +67,7 @@ func (s *scrubber) once(ctx context.Context, due <-chan time.Time, fail func(err
 	case <-ctx.Done():
 		return false
 	}
-	s.note(func(st *scrubState) { st.began = time.Now() })
+	s.note(func(st *scrubState) { st.began = clock.Now() })
 	_, err := s.b.engine.Scrub(func(bytes int) bool {
 		s.note(func(st *scrubState) { st.bytes += int64(bytes) })
 		return s.pace(ctx, bytes, rate)
@@ -81,7 +82,7 @@ func (s *scrubber) once(ctx context.Context, due <-chan time.Time, fail func(err
 	if err != nil {
 		s.b.log.Warn("stored data cannot be scrubbed to its end", zap.Error(err))
 	}
-	s.note(func(st *scrubState) { st.began, st.ended, st.complete = time.Time{}, time.Now(), st.complete+1 })
+	s.note(func(st *scrubState) { st.began, st.ended, st.complete = time.Time{}, clock.Now(), st.complete+1 })
 	return true
 }
 

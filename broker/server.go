@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/wire"
 
 	"go.uber.org/zap"
@@ -242,7 +243,7 @@ func (s *server) drain(ctx context.Context) {
 			raft = append(raft, c)
 			continue
 		}
-		_ = c.nc.SetReadDeadline(time.Now())
+		_ = c.nc.SetReadDeadline(clock.Now())
 		signal(c.room)
 	}
 	s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cairn/engine/producer"
+	"cairn/internal/clock"
 	"cairn/wire/batch"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -170,7 +171,7 @@ func (b *Broker) askCoordinator(ctx context.Context, v txnVerification) []error 
 	if !v.add {
 		return errs
 	}
-	for end := time.Now().Add(concurrentTxnMax); anyConcurrent(errs) && time.Now().Before(end); {
+	for end := clock.Now().Add(concurrentTxnMax); anyConcurrent(errs) && clock.Now().Before(end); {
 		timer := time.NewTimer(concurrentTxnBackoff)
 		select {
 		case <-timer.C:

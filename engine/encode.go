@@ -3,11 +3,11 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/engine/producer"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 )
@@ -101,7 +101,7 @@ func (s *saver) takeGenesis(p *pendingSave, index ids.RaftIndex, data []byte) bo
 	b := p.sh.log.binding
 	if len(g.Producers) > 0 {
 		p.producers = new(producer.State)
-		if p.producers.LoadSnapshot(g.Producers, time.Now().UnixMilli()) != nil {
+		if p.producers.LoadSnapshot(g.Producers, clock.Now().UnixMilli()) != nil {
 			return false // DecodeGenesis has looked
 		}
 		p.txns, p.txnsOwned = p.producers.Transactions(), true

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -196,6 +197,24 @@ func TestFullDiskWaitsAndGoesOn(t *testing.T) {
 	}
 	if g.e.CheckSpace().Ballast != ballast {
 		t.Error("the ballast was not found again")
+	}
+}
+
+// TestFullDiskIsOverThoughTheClockWasSetBack: how long a disk counts as full is no matter of the wall clock.
+func TestFullDiskIsOverThoughTheClockWasSetBack(t *testing.T) {
+	e := openMem(t, newSmallDisk(64<<20), func(c *Config) { c.MinFreeBytes, c.BallastBytes = 8<<20, 0 })
+	defer closeEngine(t, e)
+	for _, by := range []time.Duration{0, time.Hour, -time.Hour} { // the clock of the time when it was full, compared with that of now
+		for _, row := range []struct {
+			ago  time.Duration
+			want SpaceLevel
+		}{{fullHold / 2, SpaceOut}, {fullHold + time.Second, SpaceAmple}} {
+			at := clock.Set(time.Now().Add(-row.ago), by)
+			e.space.fullAt.Store(&at)
+			if s := e.CheckSpace(); s.Level != row.want {
+				t.Errorf("full %v ago, by a clock that was %v ahead: %v, want %v", row.ago, by, s.Level, row.want)
+			}
+		}
 	}
 }
 

@@ -3,8 +3,8 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -98,7 +98,7 @@ func (l *Log) loadProducers() error {
 	if err != nil {
 		return err
 	}
-	now := time.Now().UnixMilli()
+	now := clock.Now().UnixMilli()
 	if err := l.producers.LoadSnapshot(p.Snapshot, now); len(p.Snapshot) > 0 && err != nil {
 		return err
 	}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"cairn/engine/producer"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 )
@@ -161,7 +161,7 @@ func (e *Engine) inherit(batch *pebble.Batch, old ownerRow, b Binding, state *Lo
 // genesis came has nothing else, and without it would take a repeated batch for a new one.
 func (l *Log) rebuildProducers() error {
 	var s producer.State
-	now := time.Now().UnixMilli()
+	now := clock.Now().UnixMilli()
 	err := l.scanHeaders(l.logStart, l.state.Next, func(h batch.Header, raw []byte) (bool, error) {
 		info := batchInfo(&h, ids.Offset(h.BaseOffset), ids.LeaderEpoch(h.LeaderEpoch), raw)
 		s.Append(info.producerBatch(), now)

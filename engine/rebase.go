@@ -3,11 +3,11 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.uber.org/zap"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 )
@@ -248,7 +248,7 @@ func (c *cutter) drop(id ids.PartitionID, from ids.Offset) {
 
 // quarantine copies the batches from an offset on; of a damaged log those that can be read.
 func (c *cutter) quarantine(from ids.Offset, damaged bool) error {
-	l, now, bytes := c.l, time.Now().UnixMilli(), 0
+	l, now, bytes := c.l, clock.Now().UnixMilli(), 0
 	if from >= l.state.Next {
 		return nil
 	}

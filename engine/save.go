@@ -8,6 +8,7 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/engine/producer"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -70,7 +71,7 @@ type pendingSave struct {
 const savedKept = 1024
 
 func (e *Engine) saveRaftState(updates []pb.Update) error {
-	began := time.Now()
+	began := clock.Now()
 	s := e.savers.Get().(*saver)
 	defer s.release()
 	s.e, s.flush, s.bytes = e, flushLazy, 0
@@ -367,7 +368,7 @@ func (p *pendingSave) publish() {
 func (p *pendingSave) publishLog(l *Log) {
 	l.tail.append(p.update.EntriesToSave, p.saved)
 	l.state, l.genesis, l.epochs = p.state, p.genesis, p.epochs
-	now := time.Now().UnixMilli()
+	now := clock.Now().UnixMilli()
 	if p.checkDirty {
 		l.checkpoint.put(p.checkpoint)
 	}

@@ -3,12 +3,12 @@ package engine
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/engine/producer"
 	"cairn/internal/bin"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -82,7 +82,7 @@ func (e *Engine) ExpectSnapshot(s ids.ShardID, r ids.ReplicaID, start []byte) er
 	if err != nil {
 		return err
 	}
-	at.receivedMs = time.Now().UnixMilli()
+	at.receivedMs = clock.Now().UnixMilli()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	id := replicaID{s, r}

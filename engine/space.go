@@ -12,6 +12,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap"
+
+	"cairn/internal/clock"
 )
 
 // A disk that is full stops a store for good: it can neither take a deletion nor make room by compacting. So it must never come
@@ -84,9 +86,9 @@ type space struct {
 	stopOnce       sync.Once
 	opened         atomic.Bool
 	level          atomic.Int32
-	fullAt         atomic.Int64 // when a write last found no room, ms since 1970
-	waitTold       atomic.Bool  // that a write waits, since the disk is full
-	left           atomic.Int64 // bytes that may be saved before the level is to be looked at again
+	fullAt         atomic.Pointer[time.Time] // when a write last found no room
+	waitTold       atomic.Bool               // that a write waits, since the disk is full
+	left           atomic.Int64              // bytes that may be saved before the level is to be looked at again
 	measuring      sync.Mutex
 	last           Space // guarded by measuring
 	ballastBytes   atomic.Int64
@@ -159,7 +161,7 @@ func (s *space) measureLocked() {
 	r := Space{Free: int64(usage.AvailBytes), Total: int64(usage.TotalBytes)}
 	r.MinFree = orShare(s.minFree, DefaultMinFreeBytes, r.Total, minFreeShare)
 	r.Level = levelOf(before, r.Free, r.MinFree)
-	if time.Since(time.UnixMilli(s.fullAt.Load())) < fullHold {
+	if at := s.fullAt.Load(); at != nil && time.Since(*at) < fullHold {
 		r.Level = SpaceOut // whatever the file system says, as with a quota
 	}
 	s.last = r
@@ -223,7 +225,8 @@ func (s *space) awaitRoom(file string, tries int) bool {
 	if s.dropBallast() {
 		return true
 	}
-	s.fullAt.Store(time.Now().UnixMilli())
+	now := clock.Now()
+	s.fullAt.Store(&now)
 	s.level.Store(int32(SpaceOut))
 	if !s.waitTold.Swap(true) {
 		s.log.Error("the disk is full: a write waits until there is room again; delete what else is on that disk", zap.String("file", file))

@@ -3,10 +3,10 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -87,7 +87,7 @@ func (p *pendingSave) truncateEpochs(first ids.RaftIndex) {
 
 // quarantine copies the batches of the entries in [from, to).
 func (s *saver) quarantine(l *Log, from, to ids.RaftIndex) error {
-	now := time.Now().UnixMilli()
+	now := clock.Now().UnixMilli()
 	var failed error
 	err := l.scanEntries(from, to, func(row *EntryRow) bool {
 		if row.Kind != KindData {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lni/dragonboat/v4"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -64,7 +65,7 @@ func (c *compactor) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		g, p, wait := c.next(time.Now())
+		g, p, wait := c.next(clock.Now())
 		if g != nil {
 			c.settle(g, p, c.compact(g, p.upTo))
 			continue
@@ -103,7 +104,7 @@ func (c *compactor) settle(g *Group, p *compaction, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.attempts++
-	p.next = time.Now().Add(compactRetry)
+	p.next = clock.Now().Add(compactRetry)
 	if (done || p.attempts >= compactAttempts) && c.pending[g] == p {
 		delete(c.pending, g)
 	}

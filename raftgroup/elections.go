@@ -11,6 +11,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -74,7 +75,7 @@ func (e *elections) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		due, next := e.due(time.Now())
+		due, next := e.due(clock.Now())
 		if len(due) > 0 {
 			e.h.transport.deliver(raftpb.MessageBatch{Requests: due, DeploymentId: e.h.transport.deployment, BinVer: raftio.TransportBinVersion})
 		}
@@ -172,7 +173,7 @@ func (e *elections) observeVote(lr *localReplica, m *raftpb.Message) {
 	e.mu.Lock()
 	c := e.pending[lr]
 	if c != nil && c.dead != 0 {
-		c.react(time.Now(), ahead)
+		c.react(clock.Now(), ahead)
 	}
 	e.mu.Unlock()
 	select {
@@ -192,7 +193,7 @@ func (c *campaign) react(now time.Time, ahead bool) {
 
 // campaign makes the replica stand for election, whoever leads now.
 func (h *Host) campaign(lr *localReplica) {
-	now, from := time.Now(), *lr.leader.Load()
+	now, from := clock.Now(), *lr.leader.Load()
 	h.elections.add(lr, &campaign{
 		from: from, sentTerm: from.term, next: now, retry: skippedRetry,
 		deadline: now.Add(2 * time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval),
@@ -204,7 +205,7 @@ func (h *Host) takeOver(lr *localReplica, leader leadership) bool {
 	if leader.term < lr.leader.Load().term {
 		return false
 	}
-	now := time.Now()
+	now := clock.Now()
 	h.elections.add(lr, &campaign{from: leader, sentTerm: leader.term, next: now, retry: skippedRetry, deadline: now.Add(time.Duration(h.cfg.ElectionTicks) * h.cfg.TickInterval / 2)})
 	return true
 }
@@ -215,7 +216,7 @@ func (h *Host) takeOver(lr *localReplica, leader leadership) bool {
 // later: a leader that lives has been heard of by then.
 func (h *Host) FailOver(node ids.NodeID) int {
 	voters := h.votersOfShards()
-	n, now := 0, time.Now()
+	n, now := 0, clock.Now()
 	for _, lr := range h.localReplicas() {
 		members := voters[lr.shard]
 		if members == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -26,7 +27,7 @@ func (h *Host) ServeConn(c net.Conn, r *bufio.Reader) error {
 		return ErrClosed
 	}
 	defer t.forget(c, true)
-	_ = c.SetDeadline(time.Now().Add(helloTimeout))
+	_ = c.SetDeadline(clock.Now().Add(helloTimeout))
 	peer, err := readHello(r)
 	if err != nil {
 		return err
@@ -75,7 +76,7 @@ func (t *transport) serve(c net.Conn, r *bufio.Reader, peer hello) error {
 				return err
 			}
 		case h.kind == framePing && peer.purpose == purposeWatch:
-			_ = c.SetWriteDeadline(time.Now().Add(t.h.cfg.WriteTimeout))
+			_ = c.SetWriteDeadline(clock.Now().Add(t.h.cfg.WriteTimeout))
 			if _, err := c.Write(appendFrameHeader(nil, frameHeader{kind: framePong})); err != nil {
 				return err
 			}

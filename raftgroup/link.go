@@ -9,6 +9,7 @@ import (
 
 	"github.com/lni/dragonboat/v4/raftpb"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -59,7 +60,7 @@ func (l *link) heard(process uint64) {
 func (l *link) failed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retryAt = time.Now().Add(min(firstRedial<<min(l.failures, 10), lastRedial))
+	l.retryAt = clock.Now().Add(min(firstRedial<<min(l.failures, 10), lastRedial))
 	l.failures++
 }
 
@@ -81,7 +82,7 @@ func (l *link) close(m *messageConn) {
 func (l *link) mayDial() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !time.Now().Before(l.retryAt)
+	return !clock.Now().Before(l.retryAt)
 }
 
 // messageConn is one of dragonboat's streams of messages to a peer, used by one goroutine of it. It connects when there is something to

@@ -9,6 +9,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/engine"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -163,7 +164,7 @@ func (lr *localReplica) observeSend(node ids.NodeID, m *raftpb.Message, durable 
 	lr.mu.Lock()
 	defer lr.mu.Unlock()
 	p := lr.peerLocked(ids.ReplicaID(m.To))
-	now := time.Now()
+	now := clock.Now()
 	if p.repeatsLocked(m, now) {
 		return mark, true
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -182,7 +183,7 @@ func (t *transport) write(c net.Conn, bufs net.Buffers) error {
 		size += len(b)
 	}
 	deadline := t.h.cfg.WriteTimeout + time.Duration(size)*time.Second/(8<<20)
-	if err := c.SetWriteDeadline(time.Now().Add(deadline)); err != nil {
+	if err := c.SetWriteDeadline(clock.Now().Add(deadline)); err != nil {
 		return err
 	}
 	_, err := bufs.WriteTo(c)

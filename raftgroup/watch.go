@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 )
 
@@ -82,7 +83,7 @@ func (w *peerWatch) run(ctx context.Context, n ids.NodeID) {
 	timeout := w.h.cfg.PeerTimeout
 	up, again, process := false, false, uint64(0)
 	for ctx.Err() == nil {
-		began := time.Now()
+		began := clock.Now()
 		c, r, now, err := w.h.transport.dial(ctx, n, purposeWatch, timeout)
 		if err != nil && up && !again && time.Since(began) > timeout+timeout/4 {
 			again = true // this process stood still
@@ -123,7 +124,7 @@ func (w *peerWatch) ping(ctx context.Context, c net.Conn, r *bufio.Reader) error
 	var stalled atomic.Bool
 	wg.Go(func() { sendPings(ctx, c, timeout, &stalled) })
 	for wait, second := timeout, false; ; {
-		deadline := time.Now().Add(wait)
+		deadline := clock.Now().Add(wait)
 		if err := c.SetReadDeadline(deadline); err != nil {
 			return err
 		}
@@ -154,11 +155,11 @@ func graceAfter(timeout, woke time.Duration, stalled bool) time.Duration {
 func sendPings(ctx context.Context, c net.Conn, timeout time.Duration, stalled *atomic.Bool) {
 	ping := appendFrameHeader(nil, frameHeader{kind: framePing})
 	for ctx.Err() == nil {
-		_ = c.SetWriteDeadline(time.Now().Add(timeout))
+		_ = c.SetWriteDeadline(clock.Now().Add(timeout))
 		if _, err := c.Write(ping); err != nil {
 			return // the reader sees it too, or the answer is late
 		}
-		slept := time.Now()
+		slept := clock.Now()
 		pause(ctx, timeout/4)
 		if time.Since(slept) > timeout/2 {
 			stalled.Store(true)

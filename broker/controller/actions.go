@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -24,7 +25,7 @@ func (c *Controller) runActions(ctx context.Context) {
 	defer stop()
 	ticker := time.NewTicker(decideEvery)
 	defer ticker.Stop()
-	balanced := time.Now()
+	balanced := clock.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,7 +38,7 @@ func (c *Controller) runActions(ctx context.Context) {
 		}
 		rebalance := c.cfg.RebalanceInterval > 0 && time.Since(balanced) >= c.cfg.RebalanceInterval
 		if rebalance {
-			balanced = time.Now()
+			balanced = clock.Now()
 		}
 		if err := c.act(ctx, rebalance); err != nil && ctx.Err() == nil && !errors.Is(err, errNotActive) {
 			c.log.Warn("cannot do yet what partitions need", zap.Error(err))
@@ -69,7 +70,7 @@ func (c *Controller) act(ctx context.Context, rebalance bool) error {
 			return err
 		}
 	}
-	if cmd, ok := raiseInternal(c.store.Image(), c.cfg.InternalReplicas, time.Now()); ok {
+	if cmd, ok := raiseInternal(c.store.Image(), c.cfg.InternalReplicas, clock.Now()); ok {
 		res, err := c.propose(ctx, cmd)
 		if err != nil {
 			return err

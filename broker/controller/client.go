@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -152,7 +153,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		cfg: cfg, log: cfg.Logger, ctx: ctx, stop: stop,
 		control: newChannel("control", cfg), data: newChannel("data", cfg), admin: newChannel("admin", cfg),
 		slow: newChannel("elections", cfg),
-		base: time.Now(), beat: make(chan struct{}, 1), wantFence: true,
+		base: clock.Now(), beat: make(chan struct{}, 1), wantFence: true,
 		changed: make(chan struct{}), failed: make(chan struct{}),
 		leaders: newLeaderQueue(), changes: newChangeQueue(), producers: newProducerIDs(),
 	}, nil
@@ -162,7 +163,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // session runs.
 func (c *Client) Register(ctx context.Context) (Registration, error) {
 	var last error
-	said, begun := "", time.Now()
+	said, begun := "", clock.Now()
 	for backoff := firstBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		resp, err := c.control.do(ctx, c.registrationRequest(), requestWithin)
 		if err == nil {

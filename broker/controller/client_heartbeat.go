@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/zap"
+
+	"cairn/internal/clock"
 )
 
 // Lease reports whether the broker may do client work: it is unfenced, as far as it knows, and the last heartbeat that
@@ -73,7 +75,7 @@ func (c *Client) heartbeats() {
 		case <-c.beat:
 		case <-c.control.broken():
 		}
-		sent := time.Now()
+		sent := clock.Now()
 		err := c.heartbeat(sent, &ends)
 		if errors.Is(err, ErrRejected) {
 			c.fail(err)

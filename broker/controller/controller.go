@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 
@@ -119,7 +120,7 @@ func (c *Controller) leadsLocked() bool { return c.leader == VoterReplica(c.cfg.
 func (c *Controller) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	due := time.Now()
+	due := clock.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,7 +132,7 @@ func (c *Controller) run(ctx context.Context) {
 			c.forgive(late)
 		}
 		wait := c.step(ctx)
-		due = time.Now().Add(wait)
+		due = clock.Now().Add(wait)
 		timer.Reset(wait)
 	}
 }
@@ -177,7 +178,7 @@ func (c *Controller) claim(ctx context.Context, term ids.Term) error {
 		return errNotActive
 	}
 	c.activeTerm = term
-	c.resetSessionsLocked(time.Now())
+	c.resetSessionsLocked(clock.Now())
 	c.log.Info("active controller", zap.Uint64("term", uint64(term)), zap.String("clusterId", res.ClusterID))
 	return nil
 }

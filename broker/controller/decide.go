@@ -2,6 +2,7 @@ package controller
 
 import (
 	"slices"
+	"time"
 
 	"cairn/internal/ids"
 )
@@ -102,7 +103,7 @@ func needsTransfer(img *Image, f Facts, k partitionKey, p *Partition, skewed []i
 	case img.Leader(p) == ids.NoNode:
 		return LeaderTransfer{}, false
 	case p.Transfer != nil:
-		stale := f.Now.UnixMilli()-p.Transfer.AtMs > f.TransferTimeout.Milliseconds() || !img.mayTake(p, p.Transfer.To)
+		stale := f.tooOld(p.Transfer.AtMs) || !img.mayTake(p, p.Transfer.To)
 		return *f.transfer(k, p, ids.NoNode), stale
 	case slices.Contains(p.Removing, p.Leader):
 		for _, n := range p.Replicas {
@@ -114,6 +115,13 @@ func needsTransfer(img *Image, f Facts, k partitionKey, p *Partition, skewed []i
 		return *f.transfer(k, p, preferred), true
 	}
 	return LeaderTransfer{}, false
+}
+
+// tooOld reports whether a request to hand over, made then by the wall clock of whichever controller was active, has stood for too long. One from
+// the future was made before a clock was set back, nobody knows how long ago.
+func (f Facts) tooOld(atMs int64) bool {
+	age := f.Now.Sub(time.UnixMilli(atMs)).Abs()
+	return age > f.TransferTimeout
 }
 
 // skewed lists the brokers that do not lead more than the tolerated part of what they are preferred for; none while no

@@ -80,3 +80,21 @@ func FuzzDecodeEnds(f *testing.F) {
 		}
 	})
 }
+
+// TestReportedEndIsNewerThanTheKeptOne: what the metadata keeps may be from a controller whose wall clock was ahead.
+func TestReportedEndIsNewerThanTheKeptOne(t *testing.T) {
+	at := func(end ids.Offset, asOf int64) LogEnd { return LogEnd{LeaderEpoch: 3, End: end, AsOfMs: asOf} }
+	p := &Partition{ID: 1, Ends: []ReplicaEnd{{7, at(5, 9000)}}}
+	var ends Ends
+	if got, ok := ends.Of(p, 7); !ok || got != at(5, 9000) {
+		t.Errorf("nothing reported: %+v, %t", got, ok)
+	}
+	ends.Note(7, []PartitionEnd{{1, at(8, 1000)}})
+	if got, ok := ends.Of(p, 7); !ok || got != at(8, 1000) {
+		t.Errorf("reported later, by an earlier clock: %+v, %t", got, ok)
+	}
+	ends.Note(7, []PartitionEnd{{1, at(5, 1000)}})
+	if got, ok := ends.Of(p, 7); !ok || got != at(5, 9000) {
+		t.Errorf("the same, kept when it was confirmed: %+v, %t", got, ok)
+	}
+}

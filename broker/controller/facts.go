@@ -84,7 +84,7 @@ func (s *Ends) Trim(img *Image) {
 }
 
 // Of returns the last end known of a node's replica: the reported one, or that which the metadata kept when its broker was
-// fenced.
+// fenced. What was reported to this controller is no older than what any kept, whatever the wall clocks of the two said.
 func (s *Ends) Of(p *Partition, node ids.NodeID) (LogEnd, bool) {
 	var known LogEnd
 	found := false
@@ -92,8 +92,12 @@ func (s *Ends) Of(p *Partition, node ids.NodeID) (LogEnd, bool) {
 		known, found = s.ends[p.ID][node]
 	}
 	for _, end := range p.Ends {
-		if end.Node == node && (!found || end.AsOfMs > known.AsOfMs) {
+		switch {
+		case end.Node != node:
+		case !found:
 			known, found = end.LogEnd, true
+		case end.LeaderEpoch == known.LeaderEpoch && end.End == known.End:
+			known.AsOfMs = max(known.AsOfMs, end.AsOfMs)
 		}
 	}
 	return known, found

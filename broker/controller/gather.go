@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cairn/broker/topicconfig"
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -47,7 +48,7 @@ func (c *Controller) withFacts(use func(*Image, Facts)) {
 		leases[n] = s.leased.Add(c.cfg.SessionTimeout)
 	}
 	c.mu.Unlock()
-	g, now := &c.gathered, time.Now()
+	g, now := &c.gathered, clock.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inTermLocked(term)
@@ -86,7 +87,7 @@ func (c *Controller) noteReported(node ids.NodeID, ends []PartitionEnd, complete
 	c.mu.Lock()
 	term := c.activeTerm
 	c.mu.Unlock()
-	now, img := time.Now().UnixMilli(), c.store.Image()
+	now, img := clock.Now().UnixMilli(), c.store.Image()
 	for i := range ends {
 		ends[i].AsOfMs = now
 	}

@@ -342,6 +342,11 @@ func TestPreferredLeaders(t *testing.T) {
 	if len(cmds) != 1 || cmds[0].(TransferLeaders).Partitions[0].To != ids.NoNode {
 		t.Fatalf("decided %+v for a request that stands too long", cmds)
 	}
+	f.Now = time.UnixMilli(-3_600_000)
+	if cmds := Decide(m.img, f); len(cmds) != 1 || cmds[0].(TransferLeaders).Partitions[0].To != ids.NoNode {
+		t.Errorf("decided %+v for a request from before the clock was set back", cmds)
+	}
+	f.Now = time.UnixMilli(2001)
 	m.must(cmds[0])
 	if m.p().Transfer != nil {
 		t.Error("the request still stands")

@@ -2,8 +2,8 @@ package controller
 
 import (
 	"context"
-	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -88,7 +88,7 @@ func (c *Controller) checkRegistration(req *kmsg.BrokerRegistrationRequest) int1
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.sessions[old.ID]
-	if s != nil && s.epoch == old.Epoch && s.alive(c.cfg, time.Now()) {
+	if s != nil && s.epoch == old.Epoch && s.alive(c.cfg, clock.Now()) {
 		return kerr.DuplicateBrokerRegistration.Code
 	}
 	return 0

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -41,7 +42,7 @@ func (c *Controller) describeQuorum(req *kmsg.DescribeQuorumRequest) *kmsg.Descr
 // describeReplicas fills in what the active controller knows; false on any other one.
 func (c *Controller) describeReplicas(rp *kmsg.DescribeQuorumResponseTopicPartition) bool {
 	img := c.store.Image()
-	now := time.Now()
+	now := clock.Now()
 	c.mu.Lock()
 	group, term := c.group, c.activeTerm
 	heard := map[ids.NodeID]time.Time{}

@@ -2,8 +2,8 @@ package controller
 
 import (
 	"context"
-	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -62,7 +62,7 @@ func planReassignment(img *Image, topic string, p kmsg.AlterPartitionAssignments
 	if !ok {
 		return Reassignment{}, refuseItem(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition.")
 	}
-	r := Reassignment{TopicID: img.Topics[topic].ID, Partition: p.Partition, AtMs: time.Now().UnixMilli()}
+	r := Reassignment{TopicID: img.Topics[topic].ID, Partition: p.Partition, AtMs: clock.Now().UnixMilli()}
 	if p.Replicas == nil {
 		if len(cur.Adding)+len(cur.Removing) == 0 {
 			return Reassignment{}, refuseItem(kerr.NoReassignmentInProgress, "No partition reassignment is in progress.")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -70,7 +71,7 @@ func (c *Controller) forgive(stopped time.Duration) {
 func (c *Controller) touch(cc *Conn, node ids.NodeID, epoch int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, now := c.sessions[node], time.Now()
+	s, now := c.sessions[node], clock.Now()
 	if s == nil || s.epoch != epoch {
 		leased := now // nothing is known of it
 		if s != nil {
@@ -106,7 +107,7 @@ func (c *Controller) unbindLocked(cc *Conn) {
 	}
 	cc.session = nil
 	if s.conns--; s.conns == 0 {
-		s.lost = time.Now()
+		s.lost = clock.Now()
 		put(c.wake)
 	}
 }
@@ -114,7 +115,7 @@ func (c *Controller) unbindLocked(cc *Conn) {
 // fenceExpired fences the unfenced brokers whose time is up, in one command, and returns how long the next one has.
 func (c *Controller) fenceExpired(ctx context.Context) (time.Duration, error) {
 	var changes []BrokerChange
-	now := time.Now()
+	now := clock.Now()
 	wait := c.cfg.SessionTimeout
 	c.mu.Lock()
 	for _, b := range c.store.Image().BrokerList() {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"go.uber.org/zap"
@@ -67,7 +68,7 @@ func New[M Machine](cfg Config[M]) (*Coordinator[M], error) {
 	cfg.QueueMax = cmp.Or(cfg.QueueMax, defaultQueueMax)
 	cfg.Workers = cmp.Or(cfg.Workers, defaultWorkers)
 	if cfg.Now == nil {
-		cfg.Now = time.Now
+		cfg.Now = clock.Now
 	}
 	return &Coordinator[M]{cfg: cfg, pool: newPool(cfg.Workers, cfg.Now), shards: map[int32]*shard[M]{}}, nil
 }

@@ -40,8 +40,12 @@ func (m *Machine) Expire(now time.Time, fx *coordinator.Effects) (next time.Time
 // False: there are more.
 func (m *Machine) abortTimedOut(now time.Time, fx *coordinator.Effects) bool {
 	var due []string
-	for id := range m.open {
-		if t := m.ids[id]; t.StartMs+int64(t.TimeoutMs) < now.UnixMilli() {
+	for id, over := range m.open {
+		if over.IsZero() {
+			over = m.ids[id].timeoutOver(now)
+			m.open[id] = over
+		}
+		if over.Before(now) {
 			due = append(due, id)
 		}
 	}
@@ -58,6 +62,13 @@ func (m *Machine) abortTimedOut(now time.Time, fx *coordinator.Effects) bool {
 		m.end(id, &fenced, fx)
 	}
 	return true
+}
+
+// timeoutOver is when the timeout of an open transaction is over. The wall clock, which alone tells when it began, is asked once: it may be set
+// while the transaction is open, and then it says nothing.
+func (t Transaction) timeoutOver(now time.Time) time.Time {
+	left := t.StartMs + int64(t.TimeoutMs) - now.UnixMilli()
+	return now.Add(time.Duration(min(left, int64(t.TimeoutMs))) * time.Millisecond)
 }
 
 // forgetIdle removes transactional ids that were idle for too long. False: there are more.

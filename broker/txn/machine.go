@@ -86,7 +86,7 @@ func (c Config) withDefaults() Config {
 type Machine struct {
 	cfg     Config
 	ids     map[string]Transaction
-	open    map[string]struct{}
+	open    map[string]time.Time // when its timeout is over; zero: nobody has looked yet
 	lacking map[string]map[Partition]struct{}
 
 	leading bool
@@ -103,7 +103,7 @@ func New(cfg Config) *Machine {
 		panic("BUG: transaction machine: " + err.Error())
 	}
 	return &Machine{
-		cfg: cfg.withDefaults(), ids: map[string]Transaction{}, open: map[string]struct{}{},
+		cfg: cfg.withDefaults(), ids: map[string]Transaction{}, open: map[string]time.Time{},
 		lacking: map[string]map[Partition]struct{}{},
 	}
 }
@@ -128,6 +128,10 @@ func (m *Machine) Replay(_ coordinator.Meta, r coordinator.Record) error {
 
 // set takes over a transaction's state; Dead forgets it.
 func (m *Machine) set(id string, t Transaction) {
+	over := m.open[id]
+	if m.ids[id].StartMs != t.StartMs {
+		over = time.Time{}
+	}
 	delete(m.open, id)
 	delete(m.lacking, id)
 	switch {
@@ -135,7 +139,7 @@ func (m *Machine) set(id string, t Transaction) {
 		delete(m.ids, id)
 		return
 	case t.State == Ongoing:
-		m.open[id] = struct{}{}
+		m.open[id] = over
 	case t.State.prepared():
 		m.lacking[id] = partitionSet(t.Partitions)
 	}

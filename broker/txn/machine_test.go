@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cairn/broker/coordinator"
+	"cairn/internal/clock"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 )
@@ -182,6 +183,26 @@ func TestTimeouts(t *testing.T) {
 		h.expire()
 		if h.state("q") != PrepareAbort {
 			t.Errorf("level %d: q %v", level, h.state("q"))
+		}
+	}
+}
+
+// TestTimeoutsBearAClockThatIsSet: a transaction has its timeout, no less and no more, though somebody sets the wall clock meanwhile.
+func TestTimeoutsBearAClockThatIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-3 * time.Hour, 3 * time.Hour} {
+		h := newHost(t, Version2)
+		h.now = time.Now()
+		wantErr(t, h.add("p", mustInit(t, h, "p"), Version2, a0), nil)
+		h.expire()
+		h.now = clock.Set(h.now.Add(50*time.Second), by)
+		h.expire()
+		if h.state("p") != Ongoing {
+			t.Errorf("set by %v: state %v before the timeout", by, h.state("p"))
+		}
+		h.now = h.now.Add(11 * time.Second)
+		h.expire()
+		if h.state("p") != PrepareAbort {
+			t.Errorf("set by %v: state %v after the timeout", by, h.state("p"))
 		}
 	}
 }

@@ -223,6 +223,25 @@ func TestNothingWaitsBySleeping(t *testing.T) {
 	}
 }
 
+// TestTimeIsReadFromOneClock: what may be set wrong in tests, and what bears it, see package clock.
+func TestTimeIsReadFromOneClock(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.test || !within(f.dir, "broker") && !within(f.dir, "engine") && !within(f.dir, "raftgroup") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "time" && sel.Sel.Name == "Now" {
+				t.Errorf("%s: time.Now: take clock.Now of internal/clock", f.set.Position(n.Pos()))
+			}
+			return true
+		})
+	}
+}
+
 func TestNoRegistrationByInit(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, d := range f.ast.Decls {

@@ -19,7 +19,7 @@ func TestDocumentsReferToWhatExists(t *testing.T) {
 	}
 	root := filepath.Join("..", "..")
 	found := 0
-	for _, doc := range []string{"docs/design.md", "docs/concurrency.md", "docs/formats.md", "docs/generations.md", "README.md"} {
+	for _, doc := range []string{"docs/design.md", "docs/concurrency.md", "docs/formats.md", "docs/generations.md", "docs/reliability.md", "README.md"} {
 		text, err := os.ReadFile(filepath.Join(root, doc))
 		if err != nil {
 			t.Error(err)
