@@ -117,48 +117,28 @@ func goClient(library string) func(context.Context, string) ([]string, error) {
 }
 
 // playClients plays the common scenarios with one client after the other on one cluster.
-func (r *runner) playClients(ctx context.Context, binary string) (err error) {
-	c, err := harness.Three(binary, nil)
+func (r *runner) playClients(ctx context.Context, binary string) error {
+	c, err := three(binary, quick())
 	if err != nil {
 		return err
 	}
-	for _, n := range c.Nodes {
-		for name, value := range quick() {
-			n.Props[name] = value
-		}
-	}
-	before := r.failed
-	defer func() {
-		if err != nil || r.failed > before {
-			c.Keep()
-			fmt.Println("data and logs are kept in", c.Dir)
-		}
-		err = errors.Join(err, c.Close())
-	}()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
-	var plays []*play
-	defer func() {
-		for _, p := range plays {
-			p.close()
-		}
-	}()
-	for _, client := range stockClients() {
-		if r.clients == "all" || strings.Contains(client.name, r.clients) || (r.clients == "short" && client.short) {
-			p, err := r.playClient(ctx, c, client)
-			if err != nil {
-				return err
-			}
-			if p != nil {
-				plays = append(plays, p)
+	return r.on(ctx, c, func() error {
+		var plays []*play
+		defer func() { closePlays(plays) }()
+		for _, client := range stockClients() {
+			if r.clients == "all" || strings.Contains(client.name, r.clients) || (r.clients == "short" && client.short) {
+				p, err := r.playClient(ctx, c, client)
+				if err != nil {
+					return err
+				}
+				if p != nil {
+					plays = append(plays, p)
+				}
 			}
 		}
-	}
-	r.playGroups(ctx, c, clientsShape, plays)
-	return nil
+		r.playGroups(ctx, c, clientsShape, plays)
+		return nil
+	})
 }
 
 // playClient installs a client and plays with it what it can do by itself. It returns nil for a client that could not be installed.
@@ -210,6 +190,12 @@ func (p *play) close() {
 	p.endMembers()
 	p.driver.close()
 	p.client.Close()
+}
+
+func closePlays(plays []*play) {
+	for _, p := range plays {
+		p.close()
+	}
 }
 
 // skip notes what cannot run; in CI that is a failure.

@@ -2,11 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
-
-	"cairn/integration/harness"
 )
 
 // defaultsShape heads the results of groups at the defaults; nothing is written of them.
@@ -18,48 +14,33 @@ const defaultSettle = 90 * time.Second
 
 // playDefaults takes groups whose timeouts nobody has set through all steps: session 45 s, heartbeat 3 s (5 s with the consumer protocol), rebalance
 // timeout 5 minutes (franz-go: 1 minute), initial delay 3 s, commits every 5 s; the brokers have no property that is not needed to start them.
-func (r *runner) playDefaults(ctx context.Context, binary string) (err error) {
-	c, err := harness.Three(binary, nil)
+func (r *runner) playDefaults(ctx context.Context, binary string) error {
+	c, err := three(binary, nil)
 	if err != nil {
 		return err
 	}
-	before := r.failed
-	defer func() {
-		if err != nil || r.failed > before {
-			c.Keep()
-			fmt.Println("data and logs are kept in", c.Dir)
-		}
-		err = errors.Join(err, c.Close())
-	}()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
-	var plays []*play
-	defer func() {
-		for _, p := range plays {
-			p.close()
-		}
-	}()
 	java := []string{"java", "javac", "mvn"}
-	for _, client := range []struct {
-		stockClient
-		args []string
-	}{
-		{stockClient{name: "Java 4.3.1", tools: java, install: javaClient("4.3.1")}, []string{"defaults", "classic"}},
-		{stockClient{name: "Java 4.3.1, group.protocol=consumer", tools: java, install: javaClient("4.3.1")}, []string{"defaults", "consumer"}},
-		{stockClient{name: "franz-go 1.22.3", tools: []string{"go"}, install: goClient("franz")}, []string{"defaults"}},
-	} {
-		p, err := r.open(ctx, c, client.stockClient)
-		if err != nil {
-			return err
+	return r.on(ctx, c, func() error {
+		var plays []*play
+		defer func() { closePlays(plays) }()
+		for _, client := range []struct {
+			stockClient
+			args []string
+		}{
+			{stockClient{name: "Java 4.3.1", tools: java, install: javaClient("4.3.1")}, []string{"defaults", "classic"}},
+			{stockClient{name: "Java 4.3.1, group.protocol=consumer", tools: java, install: javaClient("4.3.1")}, []string{"defaults", "consumer"}},
+			{stockClient{name: "franz-go 1.22.3", tools: []string{"go"}, install: goClient("franz")}, []string{"defaults"}},
+		} {
+			p, err := r.open(ctx, c, client.stockClient)
+			if err != nil {
+				return err
+			}
+			if p != nil {
+				p.memberArgs, p.settle = client.args, defaultSettle
+				plays = append(plays, p)
+			}
 		}
-		if p != nil {
-			p.memberArgs, p.settle = client.args, defaultSettle
-			plays = append(plays, p)
-		}
-	}
-	r.playGroups(ctx, c, defaultsShape, plays)
-	return nil
+		r.playGroups(ctx, c, defaultsShape, plays)
+		return nil
+	})
 }

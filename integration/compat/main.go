@@ -121,7 +121,7 @@ func (r *runner) kafkaTools(ctx context.Context, binary string) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := r.against(ctx, c, shape.name, shape.codecs); err != nil {
+		if err := r.on(ctx, c, func() error { return r.against(ctx, c, shape.name, shape.codecs) }); err != nil {
 			return err
 		}
 	}
@@ -180,21 +180,8 @@ func (r *runner) writeText() error {
 	return os.WriteFile(r.text, text, 0o600)
 }
 
-// against runs all checks on a cluster that it starts and ends. What a check finds is counted; an error is one that ends everything.
-func (r *runner) against(ctx context.Context, c *harness.Cluster, shape string, codecs []string) (err error) {
-	before := r.failed
-	defer func() {
-		if err != nil || r.failed > before {
-			c.Keep()
-			fmt.Println("data and logs are kept in", c.Dir)
-		}
-		err = errors.Join(err, c.Close())
-	}()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
+// against runs all checks on a cluster. What a check finds is counted; an error is one that ends everything.
+func (r *runner) against(ctx context.Context, c *harness.Cluster, shape string, codecs []string) error {
 	for _, codec := range codecs {
 		r.check(shape, "Java client", "producer and consumer, text, "+codec, func() error { return r.roundTrip(ctx, c, codec, "text", r.text) })
 		r.check(shape, "Java client", "producer and consumer, binary, "+codec, func() error {
