@@ -58,7 +58,7 @@ func TestRetentionBySizeHoldsTheLogUnderLoad(t *testing.T) {
 
 // retentionSample is one moment of a load.
 type retentionSample struct {
-	acked, disk, rss int64
+	acked, disk, rss, written int64
 }
 
 type retentionLoad struct {
@@ -117,7 +117,7 @@ func (l *retentionLoad) run(t *testing.T, n *harness.Node, shape retentionShape)
 		}
 		u, err := n.Usage()
 		must(t, err)
-		samples = append(samples, retentionSample{l.acked.Load(), diskUse(t, n.DataDir()), u.RSS})
+		samples = append(samples, retentionSample{l.acked.Load(), diskUse(t, n.DataDir()), u.RSS, u.WrittenBytes})
 	}
 	return samples
 }
@@ -166,7 +166,9 @@ func judgeSoak(t *testing.T, samples []retentionSample, retained int64) {
 			rates = append(rates, s.acked-samples[i-1].acked)
 		}
 	}
-	t.Logf("%d MiB acknowledged, at most %d MiB on disk for %d MiB retained", samples[len(samples)-1].acked>>20, disk>>20, retained>>20)
+	first, end := samples[0], samples[len(samples)-1]
+	t.Logf("%d MiB acknowledged, at most %d MiB on disk for %d MiB retained", end.acked>>20, disk>>20, retained>>20)
+	t.Logf("%.2f bytes written to the disk for each byte of record value", float64(end.written-first.written)/float64(end.acked-first.acked))
 	if limit := retained*3/2 + diskConstant; disk > limit {
 		t.Errorf("%d bytes on disk, more than %d", disk, limit)
 	}
@@ -177,13 +179,12 @@ func judgeSoak(t *testing.T, samples []retentionSample, retained int64) {
 	for _, s := range samples[60:360] {
 		rss = max(rss, s.rss)
 	}
-	last := samples[len(samples)-1].rss
-	t.Logf("median throughput %d MB/s in minutes 2 to 6, %d MB/s in the last five; %d MiB resident, at most %d in minutes 2 to 6", early/1e6, late/1e6, last>>20, rss>>20)
+	t.Logf("median throughput %d MB/s in minutes 2 to 6, %d MB/s in the last five; %d MiB resident, at most %d in minutes 2 to 6", early/1e6, late/1e6, end.rss>>20, rss>>20)
 	if late*10 < early*9 {
 		t.Errorf("throughput fell from %d to %d bytes/s", early, late)
 	}
-	if last > rss*5/4 {
-		t.Errorf("resident memory rose from %d to %d", rss, last)
+	if end.rss > rss*5/4 {
+		t.Errorf("resident memory rose from %d to %d", rss, end.rss)
 	}
 }
 
