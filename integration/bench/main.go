@@ -114,6 +114,11 @@ func run(ctx context.Context, o options) error {
 			return fmt.Errorf("%s: %w", groupsCase, err)
 		}
 	}
+	if slices.ContainsFunc(replicaRates(), func(rate int) bool { return o.only.MatchString(replicaName(rate)) }) {
+		if err := b.addReplica(ctx); err != nil {
+			return fmt.Errorf("%s: %w", replicaCase, err)
+		}
+	}
 	if err := b.failover(ctx); err != nil {
 		return fmt.Errorf("%s: %w", failoverCase, err)
 	}

@@ -19,6 +19,7 @@ type report struct {
 	groups                   strings.Builder
 	idempotence              strings.Builder
 	tool                     strings.Builder
+	replica                  strings.Builder
 }
 
 func newReport(o options) report {
@@ -102,6 +103,10 @@ func (r *report) sections() []section {
 	add("Failover", "Three brokers and a controller, default settings. From the moment something happens to the broker that leads to the first acknowledged acks=all record "+
 		"that was sent after it; of up to 12 partitions that it led and that are produced to, the last one counts. The client looks for leaders every 20 ms.\n\n"+
 		"| partitions | the leader is | rounds | median ms | worst ms |\n|---|---|---|---|---|\n", r.failover.String())
+	add("Another replica", fmt.Sprintf("A partition of %d MiB on two of three brokers gets a third replica while a client produces 1 KiB records to it (acks=all, flush always): "+
+		"its throughput before and until the replica is in sync, in runs of %v; the p99 of its worst run; how long the replica took, and what it was sent a second.\n\n"+
+		"| records/s | MB/s before | MB/s meanwhile | ratio | p99 ms before | p99 ms meanwhile | in sync after s | MB/s copied |\n|---|---|---|---|---|---|---|---|\n",
+		replicaBytes>>20, replicaSlice), r.replica.String())
 	add("Many groups", fmt.Sprintf("%d classic groups of %d members, each with a connection of its own and a heartbeat every %v (the default); flush always. CPU and memory are those of all "+
 		"brokers, idle: before there were groups. A heartbeat's time is the client's. The last two columns are `cairn groups list` and `cairn groups describe --all-groups`, from start to exit.\n\n"+
 		"| nodes | cores | cores idle | RSS MiB | RSS MiB idle | heartbeats/s | p50 ms | p99 ms | list s | describe s |\n|---|---|---|---|---|---|---|---|---|---|\n",
@@ -112,6 +117,19 @@ func (r *report) sections() []section {
 func (r *report) grouped(g groupsResult) {
 	fmt.Fprintf(&r.groups, "| %d | %.2f | %.2f | %d | %d | %.0f | %s | %s | %.2f | %.2f |\n", g.Nodes, g.Cores, g.IdleCores, g.RSS>>20, g.IdleRSS>>20,
 		g.Rate, millis(g.P50), millis(g.P99), g.List.Seconds(), g.Describe.Seconds())
+}
+
+func (r *report) gotReplica(g replicaResult) {
+	rate := "full"
+	if g.Rate > 0 {
+		rate = fmt.Sprint(g.Rate)
+	}
+	took, copied := fmt.Sprintf("%.1f", g.Took.Seconds()), fmt.Sprintf("%.0f", replicaBytes/1e6/g.Took.Seconds())
+	if !g.InSync {
+		took, copied = "not after "+took, ""
+	}
+	fmt.Fprintf(&r.replica, "| %s | %.1f | %.1f | %.2f | %s | %s | %s | %s |\n", rate, g.Usual.mbPerSecond(), g.Beside.mbPerSecond(),
+		g.Beside.mbPerSecond()/g.Usual.mbPerSecond(), millis(g.Usual.P99), millis(g.Beside.P99), took, copied)
 }
 
 // failedOver takes the durations in order.
