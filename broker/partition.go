@@ -158,7 +158,7 @@ func (p *partition) propose(ctx context.Context, data []byte) (ticket, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.owner.throttle.produced.Add(int64(len(data)))
+	p.owner.throttle.spare.produced.Add(int64(len(data)))
 	return t, nil
 }
 

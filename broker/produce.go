@@ -380,6 +380,7 @@ func (op *produceOp) finish() {
 		return
 	}
 	op.b.purgatory.leave(&op.alarm)
+	op.b.replicas.throttle.spare.answered(time.Since(op.r.arrived))
 	if op.acks == acksNone {
 		op.endSilently()
 		return

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"cairn/broker/controller"
@@ -22,35 +21,22 @@ const (
 	followerReplicas = "follower.replication.throttled.replicas"
 )
 
-const (
-	// quietRate is how many bytes a second clients may produce for catching up to be without a limit of its own.
-	quietRate = 256 << 10
-	// catchUpMin is the least that one broker gets to catch up, bytes a second.
-	catchUpMin = 4 << 20
-	// catchUpShare is what one broker gets to catch up as a multiple of what clients produce here: less than one would never catch up.
-	catchUpShare = 1.5
-	// rateWindow is the time over which it is measured what clients produce.
-	rateWindow = time.Second
-	// blockedWait is the wait where the rate is 0.
-	blockedWait = time.Minute
-)
+// blockedWait is the wait where the rate is 0.
+const blockedWait = time.Minute
 
 // throttle bounds how fast this broker, as the leader, gives its log to replicas that are not in sync: in pieces of the Raft log to members
 // far behind, and in pieces of the prefix to those that join a generation. Kafka's throttle holds for the replicas that it is set for. All
-// others share what clients leave: one and a half times what is produced here, for each broker that catches up, and all there is while nobody
-// produces. A partition below its minimum of in-sync replicas is not held up by that, since clients wait for it.
+// others share what clients leave, see spare: all there is while nobody produces, and for a replica that is to be in sync again at least
+// one and a half times what is produced here. A partition below its minimum of in-sync replicas is not held up by that, since clients wait for it.
 type throttle struct {
 	node   ids.NodeID
 	images *controller.Store
 	static topicconfig.Layer
 	now    func() time.Time
 
-	produced atomic.Int64 // bytes that were proposed here
+	spare spare
 
 	mu       sync.Mutex
-	sampled  time.Time              // guarded by mu
-	sample   int64                  // produced then; guarded by mu
-	rate     float64                // of the last window, bytes a second; guarded by mu
 	leader   bucket                 // Kafka's throttle of this broker as leader; guarded by mu
 	follower map[ids.NodeID]*bucket // Kafka's throttle of other brokers; guarded by mu
 	own      map[ids.NodeID]*bucket // what clients leave, by broker; guarded by mu
@@ -92,7 +78,7 @@ func (t *throttle) charge(topic string, index int32, to ids.NodeID, bytes int) (
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.measureLocked(now)
+	t.spare.measure(now)
 	wait := time.Duration(0)
 	if asLeader {
 		wait = t.leader.charge(bytes, float64(t.configured(img, leaderRate, t.node)), now)
@@ -103,10 +89,11 @@ func (t *throttle) charge(topic string, index int32, to ids.NodeID, bytes int) (
 	if asLeader || asFollower {
 		return wait, true
 	}
-	if t.rate < quietRate || len(p.InSync) < img.MinISR(topic, p) {
+	if t.spare.clients < quietRate || len(p.InSync) < img.MinISR(topic, p) {
 		return 0, false
 	}
-	return bucketOf(t.own, to).charge(bytes, max(catchUpMin, catchUpShare*t.rate), now), true
+	t.spare.given += int64(bytes)
+	return bucketOf(t.own, to).charge(bytes, t.spare.allowed(slices.Contains(p.Adding, to)), now), true
 }
 
 func bucketOf(m map[ids.NodeID]*bucket, n ids.NodeID) *bucket {
@@ -116,19 +103,6 @@ func bucketOf(m map[ids.NodeID]*bucket, n ids.NodeID) *bucket {
 		m[n] = b
 	}
 	return b
-}
-
-// measureLocked looks what clients have produced since the last window began, once that is over.
-func (t *throttle) measureLocked(now time.Time) {
-	took := now.Sub(t.sampled)
-	if took < rateWindow {
-		return
-	}
-	produced := t.produced.Load()
-	if !t.sampled.IsZero() {
-		t.rate = float64(produced-t.sample) / took.Seconds()
-	}
-	t.sampled, t.sample = now, produced
 }
 
 // configured is a rate of a broker in force, as far as it is known here: another broker's properties file is not.
