@@ -58,7 +58,7 @@ func (fs *diskFS) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 		f, err = fs.FS.Create(name, category)
 		return err
 	})
-	return fs.wrap(name, f, err)
+	return fs.wrap(name, f, named("create", name, err))
 }
 
 // OpenReadWrite implements vfs.FS.
@@ -79,7 +79,7 @@ func (fs *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 		f, err = fs.FS.ReuseForWrite(oldname, newname, category)
 		return err
 	})
-	return fs.wrap(newname, f, err)
+	return fs.wrap(newname, f, named("rename", newname, err))
 }
 
 // Link implements vfs.FS.
@@ -89,7 +89,7 @@ func (fs *diskFS) Link(oldname, newname string) error {
 
 // Rename implements vfs.FS.
 func (fs *diskFS) Rename(oldname, newname string) error {
-	return fs.retry(newname, func() error { return fs.FS.Rename(oldname, newname) })
+	return named("rename", newname, fs.retry(newname, func() error { return fs.FS.Rename(oldname, newname) }))
 }
 
 // MkdirAll implements vfs.FS.
@@ -127,7 +127,7 @@ func (f *diskFile) Write(p []byte) (n int, err error) {
 		return err
 	})
 	f.size += int64(n)
-	return n, f.named("write", err)
+	return n, named("write", f.name, err)
 }
 
 // WriteAt implements vfs.File.
@@ -137,7 +137,7 @@ func (f *diskFile) WriteAt(p []byte, off int64) (n int, err error) {
 		n += m
 		return err
 	})
-	return n, f.named("write", err)
+	return n, named("write", f.name, err)
 }
 
 // Sync implements vfs.File.
@@ -150,16 +150,17 @@ func (f *diskFile) synced(op string, err error) error {
 	if err == nil && f.manifest != 0 {
 		f.fs.durable.noteManifest(f.manifest, f.size)
 	}
-	return f.named(op, err)
+	return named(op, f.name, err)
 }
 
 // SyncTo implements vfs.File.
 func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {
 	fullSync, err = f.File.SyncTo(length)
-	return fullSync, f.named("sync_file_range", err)
+	return fullSync, named("sync_file_range", f.name, err)
 }
 
-func (f *diskFile) named(op string, err error) error {
+// named is an error as whoever has to look after the disk needs it.
+func named(op, file string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -167,5 +168,5 @@ func (f *diskFile) named(op string, err error) error {
 	if errors.As(err, &path) {
 		err = path.Err // it names the file as well
 	}
-	return &DiskError{Op: op, File: f.name, Err: err}
+	return &DiskError{Op: op, File: file, Err: err}
 }

@@ -315,6 +315,9 @@ var brokenKinds = map[string]*brokenDisk{
 	"table sync":  {kind: errorfs.OpFileSyncData, suffix: ".sst"},
 	"value write": {kind: errorfs.OpFileWrite, suffix: ".blob"},
 	"manifest":    {kind: errorfs.OpFileSync, suffix: "MANIFEST"},
+	// What makes files, too: Pebble would try again for ever.
+	"table create": {kind: errorfs.OpCreate, suffix: ".sst"},
+	"value create": {kind: errorfs.OpCreate, suffix: ".blob"},
 }
 
 // TestBrokenDiskProcess saves 20 batches, tells so, and goes on with a disk that fails. It has to be ended by that.
