@@ -59,11 +59,15 @@ bitflip: build ## ROUNDS (200) flipped bits in stored files, of stores and of on
 chaos: build ## rounds of faults on real processes: SEED=n, ROUNDS=m, LENGTH=10s, PARALLEL=1; REPLAY=DIR repeats a failed one, CHECK=DIR judges it again
 	$(GO) run ./integration/chaos -seed=$(or $(SEED),0) -rounds=$(or $(ROUNDS),1) -length=$(or $(LENGTH),10s) -parallel=$(or $(PARALLEL),1) -replay=$(REPLAY) -check=$(CHECK)
 
+faults: ## what gives faults to disk and clock in chaos rounds does as it is told: built with its tag, and tested
+	$(GO) vet -tags cairn_faults ./internal/... ./engine ./broker/... ./cmd/...
+	$(GO) test -count=1 -tags cairn_faults ./internal/clock ./internal/faults
+
 soak-retention: build ## full load on 12 partitions with retention by size: disk, memory and throughput over MINUTES (20)
 	CAIRN_INTEGRATION=1 CAIRN_RETENTION=$(or $(MINUTES),20) $(GO) test -count=1 -v -timeout 170m -run TestRetentionBySize ./integration/
 
 planted: ## faults that are built in on purpose, each of which the checker has to find
-	CAIRN_INTEGRATION=1 $(GO) test -count=1 -v -timeout 20m -tags cairn_planted -run TestPlanted ./integration/chaos
+	CAIRN_INTEGRATION=1 $(GO) test -count=1 -v -timeout 20m -parallel 2 -tags cairn_planted -run TestPlanted ./integration/chaos
 
 flapping: build ## brokers frozen and freed for 15 s each, for ten minutes
 	CAIRN_INTEGRATION=1 CAIRN_LONG=1 $(GO) test -count=1 -v -timeout 60m -run TestFlappingLeavesNothingBehind ./integration/

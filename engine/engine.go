@@ -84,6 +84,9 @@ func prepareStore(cfg Config, readOnly bool, fs vfs.FS, room *space, end *durabl
 }
 
 func open(cfg Config, readOnly bool) (*Engine, error) {
+	if !readOnly {
+		cfg.FS = withFaults(cfg.FS)
+	}
 	dir := cfg.FS.PathJoin(cfg.Dir, storeDir)
 	room, end := newSpace(cfg), &durableEnd{}
 	watched, closer := withStallDetection(cfg)

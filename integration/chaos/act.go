@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -26,6 +28,9 @@ type faults struct {
 	history *checker.Recorder
 	frozen  map[int]bool
 	topics  int
+	machine machine
+	// diskEnds is how many processes have ended because of their disks, as they should.
+	diskEnds int
 }
 
 // run carries out the actions, each at its time or as soon after as those before it allow.
@@ -35,6 +40,7 @@ func (f *faults) run(ctx context.Context, actions []Action) error {
 		if err := pause(ctx, time.Until(begun.Add(a.At))); err != nil {
 			return err
 		}
+		f.lookForEnded()
 		f.history.Add(checker.Event{Kind: checker.Fault, Text: a.String()})
 		if err := f.do(ctx, a); err != nil {
 			return fmt.Errorf("%s: %w", a, err)
@@ -56,7 +62,11 @@ func pause(ctx context.Context, d time.Duration) error {
 
 func (f *faults) do(ctx context.Context, a Action) error {
 	for _, id := range a.Nodes {
-		if err := f.node(a.Op, f.cluster.Node(id)); err != nil {
+		n := f.cluster.Node(id)
+		if err := f.node(a.Op, n); err != nil {
+			return err
+		}
+		if err := f.order(ctx, a, n); err != nil {
 			return err
 		}
 	}
@@ -84,23 +94,28 @@ func (f *faults) do(ctx context.Context, a Action) error {
 func (f *faults) node(op Op, n *harness.Node) error {
 	switch {
 	case op == opStart && !n.Running():
-		return n.Start()
+		return f.start(n)
 	case op == opKill && n.Running():
 		delete(f.frozen, n.ID)
+		f.machine.ends(n.ID)
 		return n.Kill()
 	case op == opFreeze && n.Running():
 		f.frozen[n.ID] = true
-		return n.Freeze()
+		return unlessEnded(n.Freeze())
 	case op == opThaw && n.Running():
 		delete(f.frozen, n.ID)
-		return n.Thaw()
+		return unlessEnded(n.Thaw())
 	case op == opTerm && n.Running() && !f.frozen[n.ID]:
 		begun := time.Now()
+		f.machine.ends(n.ID)
 		if err := n.Stop(termWithin); err == nil {
 			return nil
 		} else if !n.Running() {
 			if code, _ := n.ExitCode(context.Background()); code < 0 { // it has ended, so this does not wait
 				return nil // by the signal: it came before the process, just started, could catch it
+			}
+			if d := f.machine.orders[n.ID].Disk; d.Full || d.Fail != "" {
+				return nil // it could not write what it wanted to
 			}
 			return err
 		}
@@ -108,6 +123,14 @@ func (f *faults) node(op Op, n *harness.Node) error {
 		return n.Kill()
 	}
 	return nil
+}
+
+// unlessEnded is the error of a signal; the process may have ended by itself meanwhile.
+func unlessEnded(err error) error {
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }
 
 func (f *faults) slow(a Action) {
@@ -145,11 +168,15 @@ func (f *faults) create(ctx context.Context) {
 	f.history.Add(checker.Event{Kind: checker.Fault, Text: fmt.Sprint("answer of the creation: ", err)})
 }
 
-// end heals everything: all nodes run, and the network is whole.
+// end heals everything: all nodes run, on machines that are well, and the network is whole.
 func (f *faults) end(ctx context.Context) error {
 	f.net.Heal(false)
+	f.lookForEnded()
 	for _, n := range f.cluster.Nodes {
 		if err := f.node(opThaw, n); err != nil {
+			return err
+		}
+		if err := f.well(ctx, n); err != nil {
 			return err
 		}
 		if err := f.node(opStart, n); err != nil {

@@ -15,6 +15,9 @@ import (
 	"cairn/integration/harness"
 )
 
+// faultsTag is the build tag of a binary that takes orders to disk and clock.
+const faultsTag = "cairn_faults"
+
 // options are the flags.
 type options struct {
 	seed     uint64
@@ -63,7 +66,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	var builder harness.Builder
+	builder := harness.Builder{Tags: faultsTag}
 	binary, err := builder.Binary()
 	if err != nil {
 		return err
@@ -111,7 +114,7 @@ func runAll(ctx context.Context, binary string, plans []Plan, parallel int) erro
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				fmt.Printf("seed %d: ok in %.0f s: %s\n", p.Seed, time.Since(begun).Seconds(), o.report)
+				fmt.Printf("seed %d: ok in %.0f s: %s; disks ended %d processes\n", p.Seed, time.Since(begun).Seconds(), o.report, o.diskEnds)
 				return
 			}
 			failed++

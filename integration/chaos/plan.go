@@ -39,6 +39,12 @@ const (
 	opElect   Op = "elect"   // preferred leaders for all partitions
 	opUnclean Op = "unclean" // an unclean election of the partition [Partition]
 	opCreate  Op = "create"  // another topic
+
+	opFull  Op = "full"      // the disk takes no more than so many bytes [Nodes, Left, Told: the file system says so]
+	opLag   Op = "slow disk" // each write and each sync takes longer [Nodes, Delay]
+	opFail  Op = "fail"      // each write, or each sync, fails, which is to end the process [Nodes, On]
+	opMend  Op = "mend"      // the disk is well [Nodes]
+	opClock Op = "clock"     // the wall clock is set wrong by so much, or right again [Nodes, Delay]
 )
 
 // Action is one step of a plan.
@@ -51,6 +57,9 @@ type Action struct {
 	Delay     time.Duration `json:"delay,omitempty"`
 	Reset     bool          `json:"reset,omitempty"`
 	Partition int32         `json:"partition"`
+	Left      int64         `json:"left,omitempty"`
+	Told      bool          `json:"told,omitempty"`
+	On        string        `json:"on,omitempty"`
 }
 
 func (a Action) String() string {
@@ -66,6 +75,14 @@ func (a Action) String() string {
 	case opUnclean:
 		fmt.Fprintf(&b, " partition %d", a.Partition)
 	case opElect, opCreate:
+	case opFull:
+		fmt.Fprintf(&b, " %v with %d bytes left (told: %t)", a.Nodes, a.Left, a.Told)
+	case opLag:
+		fmt.Fprintf(&b, " %v by %v", a.Nodes, a.Delay)
+	case opFail:
+		fmt.Fprintf(&b, " %v at each %s", a.Nodes, a.On)
+	case opClock:
+		fmt.Fprintf(&b, " %v by %v", a.Nodes, a.Delay)
 	default:
 		fmt.Fprintf(&b, " %v", a.Nodes)
 	}
@@ -108,6 +125,7 @@ func newPlan(seed uint64, faults time.Duration) Plan {
 			p.networkFaults()
 		}
 	}
+	p.machineFaults(seed)
 	slices.SortStableFunc(p.plan.Actions, func(a, b Action) int { return cmp.Compare(a.At, b.At) })
 	return p.plan
 }

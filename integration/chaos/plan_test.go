@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,10 +44,46 @@ func TestPlansCoverAllActions(t *testing.T) {
 			}
 		}
 	}
-	for _, op := range []Op{opKill, opTerm, opStart, opFreeze, opThaw, opSplit, opCut, opSlow, opHeal, opElect, opUnclean, opCreate} {
+	for _, op := range allOps() {
 		if seen[op] < 20 {
 			t.Errorf("%s occurs %d times in 200 plans", op, seen[op])
 		}
+	}
+}
+
+// TestSeedsOfCICoverAllActions: whatever is offered is done in one of the rounds that CI runs on seeds that are always the same.
+func TestSeedsOfCICoverAllActions(t *testing.T) {
+	text, err := os.ReadFile("../../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`make chaos SEED=(\d+) ROUNDS=(\d+) PARALLEL=\d+ LENGTH=(\w+)`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal(".ci/run has no rounds with a seed")
+	}
+	first, err := strconv.ParseUint(string(m[1]), 10, 64)
+	rounds, err2 := strconv.ParseUint(string(m[2]), 10, 64)
+	length, err3 := time.ParseDuration(string(m[3]))
+	if err := errors.Join(err, err2, err3); err != nil || rounds < 10 {
+		t.Fatalf("%s: %v", m[0], err)
+	}
+	seen := map[Op]int{}
+	for seed := first; seed < first+rounds; seed++ {
+		for _, a := range newPlan(seed, length).Actions {
+			seen[a.Op]++
+		}
+	}
+	for _, op := range allOps() {
+		if seen[op] == 0 {
+			t.Errorf("%s occurs in none of %s", op, m[0])
+		}
+	}
+}
+
+// allOps are those of plan.go.
+func allOps() []Op {
+	return []Op{
+		opKill, opTerm, opStart, opFreeze, opThaw, opSplit, opCut, opSlow, opHeal, opElect, opUnclean, opCreate, opFull, opLag, opFail, opMend, opClock,
 	}
 }
 

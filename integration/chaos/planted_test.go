@@ -19,6 +19,9 @@ import (
 // plantedEnv is what the binary with planted faults knows, and no other: see broker/planted_faults.go.
 const plantedEnv = "CAIRN_PLANTED"
 
+// plantedTags: rounds give orders to the machines as well.
+const plantedTags = "cairn_planted,cairn_faults"
+
 // calm is a plan in which nothing is done to the cluster for a while.
 func calm() Plan {
 	return Plan{
@@ -58,8 +61,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		{"marker", calm(), []string{checker.TornTransaction, checker.StuckPartition}},
 	} {
 		t.Run("planted "+row.fault, func(t *testing.T) {
-			t.Setenv(plantedEnv, row.fault)
-			o, err := round(t.Context(), binary, row.plan)
+			t.Parallel() // each has a cluster of its own
+			o, err := round(t.Context(), binary, row.plan, plantedEnv+"="+row.fault)
 			t.Logf("%s", o.report)
 			if err == nil != (row.want == nil) {
 				t.Errorf("the round's outcome: %v", err)
@@ -89,7 +92,7 @@ func plantedBinary(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, tags := range []string{"", "cairn_planted"} {
+	for _, tags := range []string{"", plantedTags} {
 		path := filepath.Join(dir, "cairn"+tags)
 		build := exec.Command("go", "build", "-tags", tags, "-o", path, "./cmd/cairn")
 		build.Dir = root
@@ -104,5 +107,5 @@ func plantedBinary(t *testing.T) string {
 			t.Errorf("the binary built with tags %q knows of planted faults: %t", tags, has)
 		}
 	}
-	return filepath.Join(dir, "cairncairn_planted")
+	return filepath.Join(dir, "cairn"+plantedTags)
 }

@@ -18,6 +18,7 @@ import (
 	"cairn/integration/chaos/checker"
 	"cairn/integration/harness"
 	"cairn/integration/workload"
+	orders "cairn/internal/faults"
 )
 
 const (
@@ -40,11 +41,16 @@ type outcome struct {
 	report checker.Report
 	losses int    // records that are reported lost, by right
 	dir    string // kept, if the round failed
+	// diskEnds is how many processes were ended by their disks.
+	diskEnds int
 }
 
-// round runs a plan. The error is that of a round that could not be carried out, or what the check found.
-func round(ctx context.Context, binary string, p Plan) (o outcome, err error) {
-	c, net, err := harness.Networked(binary, harness.Shape{Brokers: brokers, Controllers: controllers, Props: p.properties(), ControllerProps: p.properties()})
+// round runs a plan on processes with these environment variables, too. The error is that of a round that could not be carried out, or what the check found.
+func round(ctx context.Context, binary string, p Plan, env ...string) (o outcome, err error) {
+	c, net, err := harness.Networked(binary, harness.Shape{
+		Brokers: brokers, Controllers: controllers, Props: p.properties(), ControllerProps: p.properties(),
+		Env: append([]string{orders.Env + "=" + ordersFile}, env...), // of its own directory
+	})
 	if err != nil {
 		return o, err
 	}
@@ -75,14 +81,16 @@ func round(ctx context.Context, binary string, p Plan) (o outcome, err error) {
 	}
 	defer admin.Close()
 	history := checker.NewRecorder(file)
-	f := &faults{cluster: c, net: net, admin: kadm.NewClient(admin), history: history, frozen: map[int]bool{}}
+	f := &faults{cluster: c, net: net, admin: kadm.NewClient(admin), history: history, frozen: map[int]bool{}, machine: newMachine()}
 	r := &running{plan: p, faults: f, history: history}
 	final, err := r.run(ctx)
 	if err != nil {
 		_, endErr := history.End()
 		return o, errors.Join(err, endErr)
 	}
-	return judge(c.Dir, history, final)
+	o, err = judge(c.Dir, history, final)
+	o.diskEnds = f.diskEnds
+	return o, err
 }
 
 // judge checks a round that has come to its end.
@@ -108,6 +116,7 @@ func (p Plan) properties() map[string]string {
 		"log.flush": p.Flush, "broker.session.timeout.ms": ms(p.Session), "broker.heartbeat.interval.ms": ms(p.Session / 6),
 		"replica.lag.time.max.ms": ms(p.Lag), "auto.create.topics.enable": "false", "leader.imbalance.check.interval.seconds": "5",
 		"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2", "group.initial.rebalance.delay.ms": "200",
+		"log.ballast.bytes": "1048576",
 	}
 }
 
@@ -127,6 +136,9 @@ func (r *running) run(ctx context.Context) (final checker.Final, err error) {
 	startCtx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	if err := c.Start(startCtx); err != nil {
+		return final, err
+	}
+	if err := r.faults.takesOrders(); err != nil {
 		return final, err
 	}
 	configs := map[string]string{"min.insync.replicas": strconv.Itoa(r.plan.MinISR)}

@@ -27,8 +27,10 @@ func Root() (string, error) {
 	}
 }
 
-// Builder builds bin/cairn, once for all its users.
+// Builder builds bin/cairn, once for all its users; with build tags bin/cairn-TAGS.
 type Builder struct {
+	Tags string // with commas between
+
 	once sync.Once
 	path string
 	err  error
@@ -46,7 +48,10 @@ func (b *Builder) Binary() (string, error) {
 			return
 		}
 		b.path = filepath.Join(root, "bin", "cairn")
-		build := exec.Command("go", "build", "-o", b.path, "./cmd/cairn")
+		if b.Tags != "" {
+			b.path += "-" + b.Tags
+		}
+		build := exec.Command("go", "build", "-tags", b.Tags, "-o", b.path, "./cmd/cairn")
 		build.Dir = root
 		if out, err := build.CombinedOutput(); err != nil {
 			b.err = fmt.Errorf("building cairn: %w\n%s", err, out)

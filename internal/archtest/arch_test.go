@@ -242,6 +242,19 @@ func TestTimeIsReadFromOneClock(t *testing.T) {
 	}
 }
 
+// TestFaultsNeedTheirTag: what gives faults to a disk or a clock is no part of the product.
+func TestFaultsNeedTheirTag(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.test || within(f.dir, "integration") || !slices.Contains(f.imports(), module+"/internal/faults") {
+			continue
+		}
+		tagged := slices.ContainsFunc(f.ast.Comments, func(c *ast.CommentGroup) bool { return c.List[0].Text == "//go:build cairn_faults" })
+		if !tagged {
+			t.Errorf("%s imports internal/faults without the build tag cairn_faults", f.path)
+		}
+	}
+}
+
 func TestNoRegistrationByInit(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, d := range f.ast.Decls {

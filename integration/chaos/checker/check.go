@@ -28,6 +28,8 @@ const (
 	PrecommittedRead   = "precommitted read"   // it got one before its writer asked for the commit
 	TornTransaction    = "torn transaction"    // of one transaction it gets some records, and others not
 	OffsetWentBack     = "offset went back"    // what a group had committed was an earlier offset afterwards
+	EndedProcess       = "ended process"       // a process ended by itself, without a reason to
+	FailedDisk         = "failed disk"         // a process went on after a failed write or sync, or ended without naming the file
 )
 
 // Finding is one thing that is wrong.
@@ -192,8 +194,13 @@ func (s *state) lost(p place) bool {
 
 func (s *state) checkStuck() {
 	for _, e := range s.history {
-		if e.Kind == Stuck {
+		switch e.Kind {
+		case Stuck:
 			s.find(StuckPartition, e.Partition, "%s", e.Text)
+		case Ended:
+			s.find(EndedProcess, e.Partition, "%s", e.Text)
+		case DiskFailed:
+			s.find(FailedDisk, e.Partition, "%s", e.Text)
 		}
 	}
 }

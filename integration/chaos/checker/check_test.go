@@ -3,10 +3,16 @@ package checker
 import (
 	"bytes"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -217,6 +223,8 @@ func bad() map[string]badStory {
 		"replica with another value":  {ReplicasDiffer, replica},
 		"replica that is short":       {ReplicasDiffer, short},
 		"stuck":                       {StuckPartition, good().add(Event{Kind: Stuck, Text: "no acknowledgement"})},
+		"a process that ended":        {EndedProcess, good().add(Event{Kind: Ended, Text: "panic"})},
+		"a disk that failed":          {FailedDisk, good().add(Event{Kind: DiskFailed, Text: "goes on"})},
 	}
 }
 
@@ -231,15 +239,43 @@ func TestBadHistoriesAreRejected(t *testing.T) {
 		}
 		kinds[row.want] = true
 	}
-	all := []string{
-		LostWrite, Duplicate, InconsistentOffset, Unseen, PollSkip, NonmonotonicPoll, NonmonotonicSend, Unsent, RefusedWrite, ReadableAndLost,
-		UnreportedLoss, EmptyLoss, UnsettledLoss, ReplicasDiffer, StuckPartition, AbortedRead, PrecommittedRead, TornTransaction, OffsetWentBack,
+	table, err := os.ReadFile("../../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
 	}
+	all := findingKinds(t)
 	for _, k := range all {
 		if !kinds[k] {
 			t.Errorf("no history is bad by %q", k)
 		}
+		if !regexp.MustCompile(`(?m)^\| ([a-z -]+, )*` + k + `(, [a-z -]+)* \|`).Match(table) {
+			t.Errorf("docs/reliability.md has no line for %q", k)
+		}
 	}
+	if len(all) < 20 || len(kinds) != len(all) {
+		t.Errorf("%d kinds of findings, histories that are bad by %d", len(all), len(kinds))
+	}
+}
+
+// findingKinds are the constants of check.go.
+func findingKinds(t *testing.T) (list []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "check.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range file.Decls {
+		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.CONST {
+			for _, s := range g.Specs {
+				kind, err := strconv.Unquote(s.(*ast.ValueSpec).Values[0].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, kind)
+			}
+		}
+	}
+	return list
 }
 
 // TestOneChangeIsFound: a long history of several writers and readers is right; each of many small changes to its end is found.

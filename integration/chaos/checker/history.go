@@ -27,6 +27,9 @@ const (
 	Fault    Kind = "fault"    // something is done to the cluster [Text]
 	Stuck    Kind = "stuck"    // a partition does not serve though it should [Text]
 
+	Ended      Kind = "ended"      // a process has ended though nobody ended it [Text]
+	DiskFailed Kind = "diskfailed" // a process does not deal as it should with a write or a sync that failed [Text]
+
 	Committing Kind = "committing" // a writer is about to ask that its transaction is committed [Txn]
 	Committed  Kind = "committed"  // and was told that it is [Txn]
 

@@ -58,6 +58,8 @@ type Shape struct {
 	// Front may put something in front of each node: it gets the node's own address and returns the one by which the other nodes reach it.
 	// Clients use the node's own.
 	Front func(id int, address string) (string, error)
+	// Env are environment variables of the nodes, NAME=value, besides those of this process.
+	Env []string
 	// FirstPort is where broker 1 listens for clients, the others behind it; 0: on any free port.
 	FirstPort int
 }
@@ -103,6 +105,9 @@ func New(binary string, s Shape) (*Cluster, error) {
 	}
 	for i := range s.Controllers {
 		err = errors.Join(err, c.add(binary, ControllerID+i, "controller", quorum, ports[4*i:], s.ControllerProps))
+	}
+	for _, n := range c.Nodes {
+		n.Env = s.Env
 	}
 	return c, err
 }

@@ -24,6 +24,7 @@ type Node struct {
 	Metrics string            // host:port of its metrics listener
 	Props   map[string]string // written to the properties file at each start
 	Begun   func(pid int)     // if set, is told of each start
+	Env     []string          // NAME=value, besides those of this process
 	Group   bool              // the process gets a process group of its own: the terminal's interrupt does not reach it
 
 	binary string
@@ -71,6 +72,7 @@ func (n *Node) Start() error {
 		args = append(args, "--log-level", level)
 	}
 	cmd := exec.Command(n.binary, args...)
+	cmd.Env = append(os.Environ(), n.Env...)
 	cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, n.Dir, &syscall.SysProcAttr{Setpgid: n.Group}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
