@@ -24,8 +24,6 @@ import (
 // watermark but the last batch may be compacted.
 
 const (
-	// cleanerRest is how long the cleaner rests after what it does in one go, in units of what that took: it never takes more than a fifth of a processor.
-	cleanerRest = 4
 	// cleanerRetry is when a log that could not be compacted is tried again.
 	cleanerRetry = 5 * time.Minute
 	// heldAfter is how long all replicas must have been in sync before it counts that they hold what was below the high watermark then.
@@ -221,7 +219,7 @@ func (p *partition) dirty(now time.Time) (ratio float64, worth bool, err error) 
 // clean makes one pass.
 func (c *cleaner) clean(ctx context.Context, d dirtyLog, s cleanerSettings) bool {
 	now, settings := c.m.cfg.Now(), d.p.settings.Load()
-	pace := &cleanerPace{ctx: ctx, bytesPerSecond: s.BytesPerSecond / float64(s.Threads), since: clock.Now()}
+	pace := newCleanerPace(ctx, c.m.cfg.Engine.Uses, s.BytesPerSecond/float64(s.Threads))
 	began := clock.Now()
 	r, err := d.p.log().Compact(engine.Compaction{
 		CompactionBounds: d.p.compactionBounds(now),
@@ -249,25 +247,4 @@ func (c *cleaner) noteFailure(p *partition, err error) {
 	}
 	c.failed.Store(p, c.m.cfg.Now().Add(cleanerRetry))
 	c.m.cfg.Log.Warn("a log cannot be compacted; it is tried again later", append(p.fields(), zap.Duration("in", cleanerRetry), zap.Error(err))...)
-}
-
-// cleanerPace keeps a pass slow enough for everything else.
-type cleanerPace struct {
-	ctx            context.Context
-	bytesPerSecond float64
-	since          time.Time // when the step began
-}
-
-// wait rests after a step that has read and written bytes.
-func (k *cleanerPace) wait(bytes int) error {
-	rest := max(cleanerRest*time.Since(k.since), time.Duration(min(float64(bytes)/max(k.bytesPerSecond, 1), 60)*float64(time.Second)))
-	timer := time.NewTimer(rest)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-k.ctx.Done():
-		return k.ctx.Err()
-	}
-	k.since = clock.Now()
-	return nil
 }

@@ -23,8 +23,8 @@ type Compaction struct {
 	// TableBytes bounds the table of keys, TableLoad is the share of it that is used. What does not fit is left to another pass.
 	TableBytes int64
 	TableLoad  float64
-	// Pace is called with the bytes read and written since the call before, every few hundred records and after each step; it may wait. An error
-	// ends the pass.
+	// Pace is called after each step with the bytes that it has read and written, and with 0 after every few microseconds of work; it may wait.
+	// An error ends the pass.
 	Pace func(bytes int) error
 }
 
@@ -39,10 +39,11 @@ type CompactionResult struct {
 }
 
 const (
-	compactStepBytes   = 256 << 10 // read between two calls of Pace
+	compactStepBytes   = 256 << 10 // read in a step
 	compactStepRecords = 4096      // the same; a batch counts for one at least
 	compactRangeFrom   = 64        // so many deleted batches next to each other are deleted as a range
-	compactPauseEvery  = 256       // records
+	compactPauseBytes  = 16 << 10  // worked on between two calls of Pace, but for what cannot be interrupted
+	compactItemBytes   = 128       // as how much a record, or a batch, counts beside its bytes
 	abortedWindow      = 4096      // offsets, for which the aborted transactions are read at once
 )
 
@@ -70,6 +71,7 @@ type compactPass struct {
 	edits   []compactEdit
 	stays   bool  // the batch before the present one stays as it is
 	kept    int64 // bytes that stay, up to the present batch
+	worked  int   // bytes since the last call of Pace, about
 }
 
 // lastOfProducer is what restores the state of a producer: its last batch with data, and its epoch.
@@ -140,6 +142,9 @@ func (p *compactPass) scan(from, to ids.Offset, fn func(h batch.Header, raw []by
 		if _, err := p.l.checkStored(base, raw); err != nil {
 			return false, err
 		}
+		if err := p.pause(len(raw)); err != nil {
+			return false, err
+		}
 		h := batch.DecodeHeader(raw)
 		bytes += len(raw)
 		records += max(1, int(h.RecordCount))
@@ -184,15 +189,12 @@ func (p *compactPass) noteKeys(h batch.Header, raw []byte, first bool) (fits boo
 	if gone, err := p.isAborted(h); err != nil || gone {
 		return err == nil, err
 	}
-	n := 0
 	for rec, err := range batch.Records(raw, 0) {
 		if err != nil {
 			return false, p.unreadable(h, err)
 		}
-		if n++; n%compactPauseEvery == 0 {
-			if err := p.pause(); err != nil {
-				return false, err
-			}
+		if err := p.pause(len(rec.Key) + len(rec.Value)); err != nil {
+			return false, err
 		}
 		if rec.Key != nil && !p.keys.put(rec.Key, ids.Offset(h.BaseOffset)+ids.Offset(rec.OffsetDelta), first) {
 			return false, nil
@@ -201,8 +203,14 @@ func (p *compactPass) noteKeys(h batch.Header, raw []byte, first bool) (fits boo
 	return true, nil
 }
 
-// pause lets others work in the middle of a batch.
-func (p *compactPass) pause() error { return p.c.Pace(0) }
+// pause lets others work in the middle of a step. It is told of each batch and record.
+func (p *compactPass) pause(bytes int) error {
+	if p.worked += bytes + compactItemBytes; p.worked < compactPauseBytes {
+		return nil
+	}
+	p.worked = 0
+	return p.c.Pace(0)
+}
 
 // unreadable is the error of a batch whose CRC is right, but whose records are not.
 func (p *compactPass) unreadable(h batch.Header, err error) error {

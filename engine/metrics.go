@@ -39,6 +39,7 @@ const saveBuckets = 18 // 64 µs, doubling, up to 8.4 s
 
 type stats struct {
 	savedBytes, saves, synced atomic.Int64
+	reads                     atomic.Int64 // of record batches, by Log.Read
 	backgroundErrors          atomic.Int64
 	writeStalls               atomic.Int64
 	rewrittenBytes            atomic.Int64 // by rewrites of blob files, which Pebble counts for no level
@@ -72,6 +73,9 @@ func (s *stats) histogram() HistogramSnapshot {
 	}
 	return h
 }
+
+// Uses counts what is done with the store for others: commits of Raft state, and reads of records. As long as it stands still, nobody waits for it.
+func (e *Engine) Uses() int64 { return e.stats.saves.Load() + e.stats.reads.Load() }
 
 // Metrics collects the figures. It takes Pebble's own lock for a moment.
 func (e *Engine) Metrics() Metrics {

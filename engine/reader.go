@@ -45,6 +45,7 @@ func (l *Log) Read(o ReadOptions) (Records, error) {
 	if c.o.From >= c.o.Limit {
 		return c.r, nil
 	}
+	l.e.stats.reads.Add(1)
 	for before := ids.NoOffset; !c.full && before < c.r.Next && c.r.Next < c.o.Limit && !l.tail.from(c.r.Next, &c); {
 		before = c.r.Next
 		tailBase := min(c.o.Limit, l.tail.firstBase(end))

@@ -12,8 +12,8 @@ type Filtering struct {
 	// HorizonMs, unless NoTimestamp, is written as the delete horizon into a batch that has none, if Always or if a record without value stays.
 	HorizonMs int64
 	Always    bool
-	// Pause, unless nil, is called every few hundred records, and may wait. Its error ends the call.
-	Pause func() error
+	// Pause, unless nil, is called with the size of each record as it is read, and may wait. Its error ends the call.
+	Pause func(bytes int) error
 	// MaxDecompressedBytes is as in Records.
 	MaxDecompressedBytes int
 }
@@ -31,7 +31,7 @@ func Filter(raw []byte, f Filtering) ([]byte, error) {
 	kept, left, tombstone := make([]bool, 0, min(int(h.RecordCount), len(raw))), 0, false
 	for rec, err := range Records(raw, f.MaxDecompressedBytes) {
 		if err == nil {
-			err = f.pause(len(kept))
+			err = f.pause(&rec)
 		}
 		if err != nil {
 			return nil, err
@@ -58,15 +58,11 @@ func Filter(raw []byte, f Filtering) ([]byte, error) {
 	return refill(raw, h, kept, f)
 }
 
-// filterPauseEvery is how many records may lie between two calls of Pause.
-const filterPauseEvery = 256
-
-// pause is called before record i.
-func (f *Filtering) pause(i int) error {
-	if f.Pause == nil || i == 0 || i%filterPauseEvery != 0 {
+func (f *Filtering) pause(r *Record) error {
+	if f.Pause == nil {
 		return nil
 	}
-	return f.Pause()
+	return f.Pause(len(r.Key) + len(r.Value))
 }
 
 // refill makes a batch with the header h of those records of raw that are kept, with f.HorizonMs as its base timestamp.
@@ -84,7 +80,7 @@ func refill(raw []byte, h Header, kept []bool, f Filtering) ([]byte, error) {
 	var scratch []byte
 	for rec, err := range Records(raw, f.MaxDecompressedBytes) {
 		if err == nil {
-			err = f.pause(i)
+			err = f.pause(&rec)
 		}
 		if err != nil {
 			return nil, err

@@ -1,0 +1,64 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"cairn/internal/clock"
+)
+
+// The cleaner works in goes and rests in between. While others save or read records its goes are short and its rests long, so that it has a fifth of
+// a processor for each thread, and no request finds it in its way for longer than a go. When nobody does it has four fifths.
+const (
+	cleanerGo      = 500 * time.Microsecond
+	cleanerRest    = 4 // goes
+	cleanerIdleGo  = 5 * time.Millisecond
+	cleanerIdleFor = 200 * time.Millisecond // so long nobody must have used the store
+	cleanerOwedMax = 60 * time.Second       // longest rest for log.cleaner.io.max.bytes.per.second
+)
+
+// cleanerPace keeps a pass slow enough for everything else. It belongs to one goroutine.
+type cleanerPace struct {
+	ctx            context.Context
+	uses           func() int64 // how often others have used the store
+	bytesPerSecond float64
+
+	used     int64     // uses at the last look
+	lastUsed time.Time // when that had changed
+	began    time.Time // of the present go
+	bytes    int       // read and written in it
+}
+
+func newCleanerPace(ctx context.Context, uses func() int64, bytesPerSecond float64) *cleanerPace {
+	now := clock.Now()
+	return &cleanerPace{ctx: ctx, uses: uses, bytesPerSecond: max(bytesPerSecond, 1), used: uses(), lastUsed: now, began: now}
+}
+
+// wait rests when a go is over, in which bytes more have been read and written.
+func (k *cleanerPace) wait(bytes int) error {
+	k.bytes += bytes
+	now := clock.Now()
+	if used := k.uses(); used != k.used {
+		k.used, k.lastUsed = used, now
+	}
+	worked := now.Sub(k.began)
+	rest := cleanerRest * worked
+	if now.Sub(k.lastUsed) > cleanerIdleFor {
+		if worked < cleanerIdleGo {
+			return nil
+		}
+		rest = worked / cleanerRest
+	} else if worked < cleanerGo {
+		return nil
+	}
+	owed := min(float64(k.bytes)/k.bytesPerSecond, cleanerOwedMax.Seconds())
+	timer := time.NewTimer(max(rest, time.Duration(owed*float64(time.Second))-worked))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-k.ctx.Done():
+		return k.ctx.Err()
+	}
+	k.began, k.bytes = clock.Now(), 0
+	return nil
+}
