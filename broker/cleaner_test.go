@@ -236,3 +236,38 @@ func TestCleanerWaitsAsTheTopicSays(t *testing.T) {
 		return model
 	}())
 }
+
+// A tombstone stays for delete.retention.ms behind the pass that found it, whatever is compacted meanwhile.
+func TestTombstonesStayAsTheTopicSays(t *testing.T) {
+	c := (&testCluster{props: []string{"log.cleaner.backoff.ms=20"}}).run(t, 1)
+	defer c.close(t)
+	cl := c.client(t)
+	createCompacted(t, cl, "kept", 1, "delete.retention.ms=3600000")
+	createCompacted(t, cl, "gone", 1)
+	records := func(topic string) int {
+		_, n := storedValues(t, c.replicaLogs(topic)[0])
+		return n
+	}
+	written := map[string]int{}
+	write := func(topic string, from, to int, value string) {
+		produceKeys(t, cl, topic, from, to, value, map[string]string{})
+		written[topic] += to - from
+	}
+	for _, topic := range []string{"kept", "gone"} {
+		write(topic, 0, 50, "v")
+		write(topic, 0, 50, "")
+	}
+	for range 5 { // passes, each of which finds the tombstones
+		for _, topic := range []string{"kept", "gone"} {
+			write(topic, 100, 101, "end")
+			c.awaitCompacted(t, topic, ids.Offset(written[topic]-1))
+		}
+	}
+	awaitTrue(t, func() bool {
+		write("gone", 100, 101, "end")
+		return records("gone") <= 2
+	})
+	if n := records("kept"); n < 50 || n > 52 {
+		t.Errorf("%d records are left, want 50 tombstones and the end", n)
+	}
+}
