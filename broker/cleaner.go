@@ -37,6 +37,7 @@ type cleanerSettings struct {
 	BufferBytes    int64         // of the key tables of all threads
 	LoadFactor     float64
 	BytesPerSecond float64 // read and written, of all threads
+	Entries        int64   // of a Raft log; with more the partition begins its next generation
 }
 
 // cleanerSettings reads what is in force.
@@ -54,6 +55,7 @@ func (b *Broker) cleanerSettings() cleanerSettings {
 		BufferBytes:    int64(min(number("log.cleaner.dedupe.buffer.size"), 1<<40)),
 		LoadFactor:     number("log.cleaner.io.buffer.load.factor"),
 		BytesPerSecond: number("log.cleaner.io.max.bytes.per.second"),
+		Entries:        int64(number("log.cleaner.generation.entries")),
 	}
 }
 
@@ -62,7 +64,8 @@ type cleaner struct {
 	m        *replicaManager
 	settings func() cleanerSettings
 	held     map[ids.PartitionID]heldMark
-	failed   sync.Map // *partition to the time.Time when it is tried again
+	failed   sync.Map  // *partition to the time.Time when it is tried again
+	begunAt  time.Time // when the controller was last asked for a generation
 
 	passes, readBytes, writtenBytes, removedBytes atomic.Int64
 	uncleanable                                   atomic.Int64
@@ -109,6 +112,7 @@ func (c *cleaner) run(ctx context.Context) {
 // round makes a pass over each log that is worth it, the dirtiest first, and says whether there was one.
 func (c *cleaner) round(ctx context.Context, s cleanerSettings) bool {
 	due := c.look(s)
+	c.beginAnew(ctx, s)
 	queue := make(chan dirtyLog, len(due))
 	for _, d := range due {
 		queue <- d

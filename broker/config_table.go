@@ -189,6 +189,10 @@ var propertyTable = []property{
 	{Name: "log.cleaner.dedupe.buffer.size", Type: typeLong, Default: "134217728", Mode: clusterWide, Doc: "Memory of the tables of keys of all cleaner threads, 24 bytes for a key; what does not fit takes another pass."},
 	{Name: "log.cleaner.delete.retention.ms", Type: typeLong, Default: "86400000", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.cleaner.enable", Type: typeBool, Default: "true", Doc: "Whether topics with cleanup.policy=compact are compacted, internal ones included."},
+	{
+		Name: "log.cleaner.generation.entries", Type: typeLong, Default: "10000000", Limits: "1..", Mode: clusterWide,
+		Doc: "Batches that a compacted partition takes before it begins its next generation, which costs clients a moment and is rid of what is kept of each of them, emptied ones included. Cairn's own.",
+	},
 	{Name: "log.cleaner.io.buffer.load.factor", Type: typeDouble, Default: "0.9", Mode: clusterWide, Doc: "The share of the tables of keys that is filled."},
 	{Name: "log.cleaner.io.buffer.size", Type: typeInt, Default: "524288", Limits: "0..", Mode: clusterWide, Effect: noEffect, Doc: fixedSteps},
 	{Name: "log.cleaner.io.max.bytes.per.second", Type: typeDouble, Default: "1.7976931348623157e308", Mode: clusterWide, Doc: "Bytes a second that the cleaner reads and writes at most. Whatever it says, a thread takes a fifth of a processor while others use the store, and four fifths while nobody does."},

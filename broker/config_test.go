@@ -182,7 +182,7 @@ func TestPropertyTable(t *testing.T) {
 	if !slices.IsSortedFunc(propertyTable, func(a, b property) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("not ordered by name")
 	}
-	own := []string{"broker.peer.timeout.ms", "controller.connection.grace.ms", "log.ballast.bytes", "log.flush", "log.min.free.bytes", "log.quarantine.bytes", "log.quarantine.ms", "log.scrub.bytes.per.second", "log.scrub.interval.ms", "metrics.listener", "metrics.profiles.enable"}
+	own := []string{"broker.peer.timeout.ms", "controller.connection.grace.ms", "log.ballast.bytes", "log.cleaner.generation.entries", "log.flush", "log.min.free.bytes", "log.quarantine.bytes", "log.quarantine.ms", "log.scrub.bytes.per.second", "log.scrub.interval.ms", "metrics.listener", "metrics.profiles.enable"}
 	// Dynamic names that are not part of the definition of static ones.
 	dynamicOnly := []string{"follower.replication.throttled.rate", "leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second"}
 	if got := len(propertyTable) - len(own) - len(dynamicOnly); got != 360 {

@@ -68,6 +68,21 @@ type NewGeneration struct {
 	Pending   *PendingLoss `json:"pending,omitempty"`
 }
 
+// BeginAnew has partitions that the broker of that epoch leads begin their next generation with it as the seed, though nothing is wrong with the present
+// one: the next one's Raft log has no entries of what is below its base.
+type BeginAnew struct {
+	Broker     ids.NodeID  `json:"broker"`
+	Epoch      int64       `json:"epoch"`
+	Partitions []BeginItem `json:"partitions"`
+}
+
+// BeginItem applies while the partition is led in LeaderEpoch.
+type BeginItem struct {
+	TopicID     ids.UUID        `json:"topicId"`
+	Partition   int32           `json:"partition"`
+	LeaderEpoch ids.LeaderEpoch `json:"leaderEpoch"`
+}
+
 // TransferLeaders asks leaders to hand over, or takes that back.
 type TransferLeaders struct {
 	Partitions []LeaderTransfer `json:"partitions"`
@@ -210,6 +225,7 @@ func (SetLevel) kind() string           { return "setLevel" }
 func (AlterPartitions) kind() string    { return "alterPartitions" }
 func (ChangeVoters) kind() string       { return "changeVoters" }
 func (NextGenerations) kind() string    { return "nextGenerations" }
+func (BeginAnew) kind() string          { return "beginAnew" }
 func (TransferLeaders) kind() string    { return "transferLeaders" }
 func (AlterReassignments) kind() string { return "alterReassignments" }
 func (RenewReplicas) kind() string      { return "renewReplicas" }
@@ -227,6 +243,8 @@ func decodeReplication(kind string, body []byte) (Command, error) {
 		return decodeAs[ChangeVoters](body)
 	case NextGenerations{}.kind():
 		return decodeAs[NextGenerations](body)
+	case BeginAnew{}.kind():
+		return decodeAs[BeginAnew](body)
 	case TransferLeaders{}.kind():
 		return decodeAs[TransferLeaders](body)
 	case AlterReassignments{}.kind():
@@ -257,6 +275,8 @@ func (e *edit) applyReplication(c Command) Result {
 		return byBroker(e, c.Broker, c.Epoch, c.Partitions, e.changeVoters)
 	case NextGenerations:
 		return eachItem(c.Partitions, e.nextGeneration)
+	case BeginAnew:
+		return byBroker(e, c.Broker, c.Epoch, c.Partitions, e.beginAnew)
 	case TransferLeaders:
 		return eachItem(c.Partitions, e.transferLeader)
 	case AlterReassignments:

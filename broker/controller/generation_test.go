@@ -11,6 +11,43 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
+// A leader may begin the next generation of a partition with which nothing is wrong, and of no other.
+func TestLeaderBeginsAnew(t *testing.T) {
+	m := newReplicated(t, "2")
+	ask := func(broker ids.NodeID, epoch ids.LeaderEpoch) ItemResult {
+		t.Helper()
+		res := m.apply(BeginAnew{broker, m.epoch(broker), []BeginItem{{testID(50), 0, epoch}}})
+		if res.Code != 0 || len(res.Items) != 1 {
+			t.Fatalf("%+v", res)
+		}
+		return res.Items[0]
+	}
+	refused := func(what string, broker ids.NodeID, epoch ids.LeaderEpoch, want *kerr.Error) {
+		t.Helper()
+		before := *m.p()
+		if got := ask(broker, epoch); got.Code != want.Code || m.p().Generation != before.Generation {
+			t.Errorf("%s: %+v, generation %d", what, got, m.p().Generation)
+		}
+	}
+	refused("a follower", 2, m.p().LeaderEpoch, kerr.FencedLeaderEpoch)
+	refused("another epoch", 1, m.p().LeaderEpoch-1, kerr.FencedLeaderEpoch)
+	m.must(m.alter(1, 2))
+	refused("not all are in sync", 1, m.p().LeaderEpoch, kerr.IneligibleReplica)
+	m.must(m.alter(1, 2, 3))
+	m.must(TransferLeaders{[]LeaderTransfer{{testID(50), 0, m.p().LeaderEpoch, 2, 1000}}})
+	refused("a transfer is under way", 1, m.p().LeaderEpoch, kerr.IneligibleReplica)
+	m.must(TransferLeaders{[]LeaderTransfer{{testID(50), 0, m.p().LeaderEpoch, ids.NoNode, 1000}}})
+	before := *m.p()
+	if got := ask(1, before.LeaderEpoch); got.Code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	m.want("it has begun", isrState{ids.NoNode, n(1), n(2, 3), n(1)})
+	if p := m.p(); p.Generation != before.Generation+1 || p.Shard == before.Shard || p.BaseOffset != ids.NoOffset || !slices.Equal(p.Voters, n(1)) {
+		t.Errorf("after: %+v", p)
+	}
+	refused("it has begun already", 1, before.LeaderEpoch, kerr.FencedLeaderEpoch)
+}
+
 func TestNextGeneration(t *testing.T) {
 	m := newReplicated(t, "2")
 	before := m.p()

@@ -18,7 +18,7 @@ func replicaCommandAPI() wire.PrivateAPI {
 	return wire.PrivateAPI{Key: int16(replicaCommandKey), Name: "ReplicaCommand", New: func() kmsg.Request { return &ReplicaCommandRequest{} }}
 }
 
-// ReplicaCommandRequest carries one ChangeVoters, ChangeLosses, RenewReplicas, DropQuarantined or NoteRecovered from a broker to
+// ReplicaCommandRequest carries one ChangeVoters, ChangeLosses, RenewReplicas, BeginAnew, DropQuarantined or NoteRecovered from a broker to
 // the active controller.
 type ReplicaCommandRequest struct {
 	Version int16
@@ -30,6 +30,7 @@ type replicaCommand struct {
 	Voters *ChangeVoters    `json:"voters,omitempty"`
 	Losses *ChangeLosses    `json:"losses,omitempty"`
 	Renew  *RenewReplicas   `json:"renew,omitempty"`
+	Begin  *BeginAnew       `json:"begin,omitempty"`
 	Drop   *DropQuarantined `json:"drop,omitempty"`
 	Noted  *NoteRecovered   `json:"recovered,omitempty"`
 }
@@ -52,6 +53,8 @@ func (r *ReplicaCommandRequest) AppendTo(dst []byte) []byte {
 		body.Losses = &c
 	case RenewReplicas:
 		body.Renew = &c
+	case BeginAnew:
+		body.Begin = &c
 	case DropQuarantined:
 		body.Drop = &c
 	case NoteRecovered:
@@ -76,6 +79,9 @@ func (r *ReplicaCommandRequest) ReadFrom(src []byte) error {
 	}
 	if body.Renew != nil {
 		parts = append(parts, *body.Renew)
+	}
+	if body.Begin != nil {
+		parts = append(parts, *body.Begin)
 	}
 	if body.Drop != nil {
 		parts = append(parts, *body.Drop)

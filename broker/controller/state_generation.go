@@ -43,6 +43,25 @@ func (e *edit) nextGeneration(c NewGeneration) ItemResult {
 	return ItemResult{}.of(p)
 }
 
+// beginAnew is nextGeneration for a leader that asks for it. It is refused while anything is wrong with the partition, or it is on its way to other replicas.
+func (e *edit) beginAnew(broker ids.NodeID, c BeginItem) ItemResult {
+	p, ok := e.img.PartitionOf(c.TopicID, c.Partition)
+	switch {
+	case !ok:
+		return refuseItem(kerr.UnknownTopicOrPartition, "there is no partition %d of topic id %s", c.Partition, c.TopicID)
+	case p.Leader != broker || p.LeaderEpoch != c.LeaderEpoch:
+		return refuseItem(kerr.FencedLeaderEpoch, "leader %d in epoch %d", p.Leader, p.LeaderEpoch).of(p)
+	case !p.Settled() || len(e.img.eligibleOf(p.InSync)) < len(p.Replicas):
+		return refuseItem(kerr.IneligibleReplica, "not all replicas are in sync and stay").of(p)
+	}
+	return e.nextGeneration(NewGeneration{TopicID: c.TopicID, Partition: c.Partition, From: p.Generation, Seed: broker})
+}
+
+// Settled reports whether all replicas are in sync, and none is to come, to go, or to take over.
+func (p *Partition) Settled() bool {
+	return len(p.InSync) == len(p.Replicas) && len(p.Adding) == 0 && len(p.Removing) == 0 && p.Transfer == nil && p.BaseOffset != ids.NoOffset
+}
+
 // checkSeed is rule 7 of the design: seeds come from the ISR, and only when that is empty from the ELR. An unclean one may
 // be any other live replica, when nobody of either is alive.
 func (e *edit) checkSeed(p *Partition, c NewGeneration) ItemResult {
