@@ -157,6 +157,8 @@ type cutter struct {
 	l     *Log
 	batch *pebble.Batch
 	holes ids.Offset // in what is left, see compactionRow
+	// markers: there are some in what goes to quarantine.
+	markers bool
 }
 
 // cutOwner is cut for what that owner left. It returns the high watermark that was known there.
@@ -202,8 +204,10 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 	if err != nil {
 		return err
 	}
-	// What compaction has removed here because of records that are not agreed on is missing: the rest is of no use either.
-	if keep <= max(l.logStart, state.Next) || agreed < l.compaction.Holes { // nothing is left that the generation has
+	// What compaction has removed here because of records that are not agreed on is missing: the rest is of no use either. The same goes for
+	// markers: one that is not agreed on may have told compaction what became of a transaction with records below.
+	spoiled := agreed < l.compaction.Holes || l.compaction.Holes > l.logStart && c.markers
+	if keep <= max(l.logStart, state.Next) || spoiled { // nothing is left that the generation has
 		c.drop(r.Info.ID, 0)
 		return nil
 	}
@@ -224,7 +228,11 @@ func (c *cutter) cut(r Rebase, state *LogState, meta *metaRow) error {
 	}
 	meta.StartBytes = l.startBytes
 	if start := meta.LogStart; start > l.logStart {
-		behind, err := l.bytesFrom(start)
+		base, err := l.baseOf(start) // the batch that holds it counts, as everywhere
+		if err != nil {
+			return err
+		}
+		behind, err := l.bytesFrom(base)
 		if err != nil {
 			return err
 		}
@@ -272,6 +280,7 @@ func (c *cutter) quarantine(from ids.Offset, damaged bool) error {
 		if err != nil {
 			return false, fmt.Errorf("batch at offset %d: %w", base, err)
 		}
+		c.markers = c.markers || h.IsControl()
 		q := quarantineRow{Shard: l.binding.Shard, AtMs: now, Batch: v}
 		set(c.batch, appendQuarantineKey(nil, l.binding.Info.ID, ids.LeaderEpoch(h.LeaderEpoch), base), q.appendTo(nil))
 		if bytes += len(v); bytes >= quarantineCommitBytes {

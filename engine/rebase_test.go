@@ -370,3 +370,48 @@ func TestDropFormerOwners(t *testing.T) {
 		t.Error("the data is not there")
 	}
 }
+
+// Compaction has removed a record for one of a transaction, whose marker the next generation does not have: it may abort that transaction.
+func TestRebaseKeepsNothingThatWasCompactedByAMarkerThatGoes(t *testing.T) {
+	for _, agreed := range []ids.Offset{3, 4} {
+		g := startGroup(t, openMem(t, vfs.NewMem(), nil), testBinding(1))
+		g.save(g.keyed(nil, "a"), g.keyed(producerOf(7, 0, true), "a"), g.keyed(nil, "b"), g.marker(7, true))
+		g.settle()
+		g.compact(1)
+		g.wantContents("1: a@1", "2: b@2", "3:M")
+		g.e.Release(1)
+		b := g.binding
+		b.Shard, b.Replica, b.Generation, b.BaseOffset = 900, 901, 1, agreed
+		if err := g.e.Rebase(Rebase{Binding: b, Agreed: agreed, Epochs: []EpochStart{{}}}); err != nil {
+			t.Fatal(err)
+		}
+		want := ids.Offset(0)
+		if agreed == 4 {
+			want = 4
+		}
+		if s, _, err := g.e.Stored(1); err != nil || s.End != want {
+			t.Errorf("agreed to %d: stored to %d, %v, want %d", agreed, s.End, err, want)
+		}
+		closeEngine(t, g.e)
+	}
+}
+
+// The batch that holds the log start counts in the size, after a rebase that moves the start into it, too.
+func TestRebaseCountsTheBatchThatHoldsTheLogStart(t *testing.T) {
+	g := startGroup(t, openMem(t, vfs.NewMem(), nil), testBinding(1))
+	defer func() { closeEngine(t, g.e) }()
+	g.save(g.data(3, 100), g.data(4, 200), g.data(2, 300))
+	g.commit(g.last)
+	whole := g.log.SizeBytes()
+	g.e.Release(1)
+	first := int64(len(g.batch(3, 100, nil)))
+	b := g.binding
+	b.Shard, b.Replica, b.Generation, b.BaseOffset = 900, 901, 1, 9
+	if err := g.e.Rebase(Rebase{Binding: b, Agreed: 9, Start: 5, Epochs: []EpochStart{{}}}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := g.e.Bind(b, nil)
+	if err != nil || l.Start() != 5 || l.SizeBytes() != whole-first {
+		t.Errorf("log start %d, size %d, %v, want 5 and %d", l.Start(), l.SizeBytes(), err, whole-first)
+	}
+}
