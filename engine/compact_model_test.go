@@ -28,13 +28,6 @@ var (
 	compactSeed  = flag.Uint64("compact.seed", 0, "run only this seed")
 )
 
-// modelRecord is a record as it was written. An empty value is a tombstone.
-type modelRecord struct {
-	offset     ids.Offset
-	key, value string
-	ms         int64
-}
-
 // compactEntry is a batch as it was written.
 type compactEntry struct {
 	txnEntry

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 
@@ -11,32 +13,31 @@ import (
 	"cairn/internal/ids"
 )
 
-// lookAt opens the disk as a dump does, reads and verifies all that is there, and checks that no byte of it has changed.
-func (r *crashRun) lookAt() {
-	before, err := fileHashes(r.disk, "data")
+// lookAtDisk opens the disk as a dump does, reads and verifies all that is there, and checks that no byte of it has changed. Unless something is
+// known to be there, the crash may have come before the store was made.
+func lookAtDisk(ctx context.Context, disk *vfs.MemFS, known bool) error {
+	before, err := fileHashes(disk, "data")
 	if err != nil {
-		r.t.Errorf("seed %d: %v", r.seed, err)
-		return
+		return err
 	}
-	if err := r.readAll(); err != nil {
-		r.t.Errorf("seed %d: read-only: %v", r.seed, err)
+	if err := readAllReadOnly(ctx, disk, known); err != nil {
+		return fmt.Errorf("read-only: %w", err)
 	}
-	after, err := fileHashes(r.disk, "data")
-	if err != nil || !maps.Equal(before, after) {
-		r.t.Errorf("seed %d: reading changed the files, %d before, %d after: %v", r.seed, len(before), len(after), err)
+	after, err := fileHashes(disk, "data")
+	if err == nil && !maps.Equal(before, after) {
+		err = fmt.Errorf("reading changed the files, %d before, %d after", len(before), len(after))
 	}
+	return err
 }
 
-func (r *crashRun) readAll() (err error) {
-	cfg := Config{Dir: "data", FS: r.disk, TailBytes: -1}.withDefaults()
+func readAllReadOnly(ctx context.Context, disk *vfs.MemFS, known bool) (err error) {
+	cfg := Config{Dir: "data", FS: disk, TailBytes: -1}.withDefaults()
 	e, err := open(cfg, true)
+	if err != nil && !known {
+		return nil
+	}
 	if err != nil {
-		for _, s := range r.shards {
-			if s.from > 0 {
-				return err
-			}
-		}
-		return nil // the crash came before the store was made
+		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
 	infos, err := e.Partitions()
@@ -44,14 +45,14 @@ func (r *crashRun) readAll() (err error) {
 		return err
 	}
 	for _, i := range infos {
-		if err := r.readPartition(e, i.ID); err != nil {
-			return err
+		if err := readPartition(ctx, e, i.ID); err != nil {
+			return fmt.Errorf("partition %d: %w", i.ID, err)
 		}
 	}
 	return nil
 }
 
-func (r *crashRun) readPartition(e *Engine, id ids.PartitionID) error {
+func readPartition(ctx context.Context, e *Engine, id ids.PartitionID) error {
 	l, err := e.OpenLog(id)
 	if err != nil {
 		return err
@@ -62,14 +63,14 @@ func (r *crashRun) readPartition(e *Engine, id ids.PartitionID) error {
 		return true
 	})
 	if err == nil && next != view.LastIndex && next != 0 {
-		r.t.Errorf("seed %d: partition %d: the last entry is %d, not %d", r.seed, id, next, view.LastIndex)
+		err = fmt.Errorf("the last entry is %d, not %d", next, view.LastIndex)
 	}
 	if err == nil && l.Start() < l.End() {
 		err = l.ScanBatches(l.Start(), func(ids.Offset, []byte) bool { return true })
 	}
-	found, verifyErr := e.Inspect(r.t.Context(), id)
-	for _, p := range found.Problems {
-		r.t.Errorf("seed %d: read-only: partition %d: %v", r.seed, id, p)
+	found, verifyErr := e.Inspect(ctx, id)
+	if len(found.Problems) > 0 {
+		err = errors.Join(err, fmt.Errorf("problems %v", found.Problems))
 	}
 	return errors.Join(err, verifyErr)
 }

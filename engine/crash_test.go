@@ -1,14 +1,12 @@
 package engine
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
-	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +18,6 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
 	"cairn/internal/ids"
-	"cairn/wire/batch"
 )
 
 // Crash tests: two workers save random updates of several shards, until at some write to the file system the disk is
@@ -126,6 +123,7 @@ func runCrashSeed(t *testing.T, kind crashKind, seed uint64) {
 	r.makeDataDir()
 	for i := range 4 { // shard 1 is the metadata shard
 		r.shards = append(r.shards, &crashShard{modelShard: newModelShard(ids.ShardID(i+1), ids.PartitionID(i))})
+		r.shards[i].mix.bare = true
 	}
 	for crash := range crashesPerSeed {
 		r.open()
@@ -260,7 +258,7 @@ func (r *crashRun) step(rng *rand.Rand, worker int, shards []*crashShard) {
 		}
 		r.checkpoint(rng, s, v)
 		if !s.metadata() && rng.IntN(8) == 0 { // truncations take effects back without a restart, too
-			if err := errors.Join(s.compareProducers(s.log, s.modelShard.log), s.compareTransactions(rng, s.log, s.modelShard.log)); err != nil {
+			if err := errors.Join(s.compareProducers(s.log), s.compareTransactions(rng, s.log, v)); err != nil {
 				r.t.Errorf("seed %d: partition %d: %v", r.seed, s.binding.Info.ID, err)
 			}
 		}
@@ -329,7 +327,10 @@ func (r *crashRun) crash() {
 	r.close()
 	r.disk = r.freezer.frozen
 	if r.rng.IntN(3) == 0 {
-		r.lookAt()
+		known := slices.ContainsFunc(r.shards, func(s *crashShard) bool { return s.from > 0 })
+		if err := lookAtDisk(r.t.Context(), r.disk, known); err != nil {
+			r.t.Errorf("seed %d: %v", r.seed, err)
+		}
 	}
 	for _, s := range r.shards { // forget what was saved after the disk froze
 		s.durable.Store(s.from)
@@ -360,75 +361,9 @@ func (r *crashRun) check(s *crashShard) {
 	for _, p := range problems {
 		r.t.Errorf("seed %d: partition %d: %v", r.seed, s.binding.Info.ID, p)
 	}
-	if err := s.compare(r.rng); err != nil {
+	if err := s.compare(r.rng, s.log); err != nil {
 		r.t.Errorf("seed %d: partition %d: %v", r.seed, s.binding.Info.ID, err)
 	}
-}
-
-// storedShard is what Raft reads of a shard at start.
-type storedShard struct {
-	hard    pb.State
-	start   ids.RaftIndex
-	last    ids.RaftIndex
-	entries []pb.Entry // from start+1 to last
-}
-
-func readShard(db raftio.ILogDB, id replicaID) (g storedShard, err error) {
-	shard, replica := uint64(id.Shard), uint64(id.Replica)
-	ss, err := db.GetSnapshot(shard, replica)
-	if err != nil {
-		return g, err
-	}
-	state, err := db.ReadRaftState(shard, replica, ss.Index)
-	if errors.Is(err, raftio.ErrNoSavedLog) {
-		return g, nil
-	}
-	if err != nil {
-		return g, err
-	}
-	g.hard, g.start = state.State, ids.RaftIndex(ss.Index)
-	g.last = g.start + ids.RaftIndex(state.EntryCount)
-	bare, err := iterateAll(db, id, g.start+1, g.last+1) // the walk of a starting replica, without payload
-	if err != nil {
-		return g, err
-	}
-	if g.entries, err = iterateAll(db, id, g.start+1, g.last+1); err != nil {
-		return g, err
-	}
-	if len(bare) != len(g.entries) || len(bare) != int(state.EntryCount) {
-		return g, fmt.Errorf("%d entries without payload, %d with, said were %d", len(bare), len(g.entries), state.EntryCount)
-	}
-	for i := range bare {
-		if bare[i].Index != g.entries[i].Index || bare[i].Term != g.entries[i].Term || bare[i].Type != g.entries[i].Type {
-			return g, fmt.Errorf("entry %+v without payload, %+v with", bare[i], g.entries[i])
-		}
-	}
-	return g, nil
-}
-
-// iterateAll reads the entries in [low, high) as dragonboat's log reader does.
-func iterateAll(db raftio.ILogDB, id replicaID, low, high ids.RaftIndex) (all []pb.Entry, err error) {
-	for low < high {
-		const maxSize = math.MaxInt32
-		entries, size, err := db.IterateEntries(nil, 0, uint64(id.Shard), uint64(id.Replica), uint64(low), uint64(high), maxSize)
-		if err != nil {
-			return nil, err
-		}
-		if size > maxSize && len(entries) > 1 {
-			entries = entries[:len(entries)-1]
-		}
-		if len(entries) == 0 {
-			return nil, fmt.Errorf("no entries at %d, asked for them up to %d", low, high)
-		}
-		for _, e := range entries {
-			if ids.RaftIndex(e.Index) != low {
-				return nil, fmt.Errorf("entry %d where %d was asked for", e.Index, low)
-			}
-			low++
-		}
-		all = append(all, entries...)
-	}
-	return all, nil
 }
 
 // match finds the version that was recovered: one that was durable when the disk froze, or any later one that was
@@ -441,7 +376,7 @@ func (s *crashShard) match(got storedShard) (version, error) {
 	oldest, newest := s.durable.Load(), s.started.Load()
 	for k := newest; k >= oldest; k-- {
 		v := s.versions[k]
-		err := s.same(got, v)
+		err := s.same(&got, &v)
 		if err == nil {
 			return v, nil
 		}
@@ -454,185 +389,10 @@ func (s *crashShard) match(got storedShard) (version, error) {
 			continue
 		}
 		next.entries, next.hard = next.entries[:got.last:got.last], v.hard
-		if s.same(got, next) == nil {
+		if s.same(&got, &next) == nil {
 			return next, nil
 		}
 	}
 	return version{}, fmt.Errorf("recovered index %d and %+v; of the versions %d (durable) to %d (begun) none fits:\n%w",
 		got.last, got.hard, oldest, newest, errors.Join(why...))
-}
-
-// same says in what got differs from v.
-func (s *crashShard) same(got storedShard, v version) error {
-	if int(got.last) != len(v.entries) || got.hard != v.hard || int(got.start) < v.start {
-		return fmt.Errorf("it begins behind index %d and ends at %d with %+v", v.start, len(v.entries), v.hard)
-	}
-	log := replay(s.metadata(), v.entries, v.start)
-	for i := range got.entries {
-		want := v.entries[int(got.start)+i]
-		want.Cmd = log.at[int(got.start)+i].cmd
-		g := got.entries[i]
-		if !bytes.Equal(g.Cmd, want.Cmd) {
-			return fmt.Errorf("entry %d of kind %v has command %x, want %x", want.Index, log.at[int(got.start)+i].kind, g.Cmd, want.Cmd)
-		}
-		g.Cmd, want.Cmd = nil, nil
-		if !reflect.DeepEqual(g, want) {
-			return fmt.Errorf("entry %+v, want %+v", g, want)
-		}
-	}
-	return nil
-}
-
-// compare compares what the log says and holds with the model.
-func (s *crashShard) compare(rng *rand.Rand) error {
-	l, m, v := s.log, s.modelShard.log, s.newest()
-	errs := []error{s.compareState(l, m, v), s.compareBatches(l, m), s.compareReads(rng, l, m), s.compareProducers(l, m), s.compareTransactions(rng, l, m), s.compareQuarantine(l, v)}
-	return errors.Join(errs...)
-}
-
-func (s *crashShard) compareState(l *Log, m *modelLog, v *version) error {
-	var errs []error
-	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	start := l.LogStartPoint()
-	if at := replay(false, v.entries[:start.Index], 0).state(); start.Index > 0 && start.LogState != at {
-		add("the log at its start point %d was %+v, want %+v", start.Index, start.LogState, at)
-	}
-	if l.State() != m.state() {
-		add("state %+v, want %+v", l.State(), m.state())
-	}
-	if l.LastIndex() != ids.RaftIndex(len(v.entries)) || l.HasGenesis() != (m.genesis != 0) {
-		add("last index %d and genesis %v, want %d and index %d", l.LastIndex(), l.HasGenesis(), len(v.entries), m.genesis)
-	}
-	if got := l.EpochStarts(); fmt.Sprint(got) != fmt.Sprint(m.epochs) {
-		add("epochs %v, want %v", got, m.epochs)
-	}
-	for i := start.Index + 1; i <= l.LastIndex(); i++ {
-		if next, err := l.NextAfter(i); err != nil || next != m.at[i-1].next {
-			add("the log ends at %d, %v after index %d, want %d", next, err, i, m.at[i-1].next)
-		}
-	}
-	if !s.logStarts[l.Start()] || l.Start() > l.End() || start.Next > l.Start() {
-		add("log start %d was never asked for, or does not fit the end %d and the start point %d", l.Start(), l.End(), start.Next)
-	}
-	if l.Applied() > ids.RaftIndex(v.hard.Commit) || l.Applied() > max(s.appliedMax, start.Index) || l.HighWatermark() > l.End() {
-		add("applied %d and high watermark %d, committed %d, told at most %d", l.Applied(), l.HighWatermark(), v.hard.Commit, s.appliedMax)
-	}
-	return errors.Join(errs...)
-}
-
-func (s *crashShard) compareBatches(l *Log, m *modelLog) error {
-	want := m.batches
-	for len(want) > 0 && want[0].next <= l.Start() {
-		want = want[1:]
-	}
-	var failed error
-	n := 0
-	err := l.ScanBatches(l.Start(), func(base ids.Offset, raw []byte) bool {
-		h := batch.DecodeHeader(raw)
-		switch {
-		case ids.Offset(h.NextOffset()) <= l.Start(): // the scan begins at or below the start, and it is not dropped yet
-			return true
-		case n >= len(want):
-			failed = fmt.Errorf("a batch at offset %d, want only %d batches from %d on", base, len(want), l.Start())
-		case base != want[n].base || !bytes.Equal(raw, want[n].raw()):
-			failed = fmt.Errorf("batch %x at offset %d, want %x at %d", raw, base, want[n].raw(), want[n].base)
-		}
-		n++
-		return failed == nil
-	})
-	if err == nil && failed == nil && n < len(want) {
-		failed = fmt.Errorf("%d batches from offset %d on, want %d", n, l.Start(), len(want))
-	}
-	return errors.Join(err, failed)
-}
-
-// compareReads reads from the log start to the end as a consumer does.
-func (s *crashShard) compareReads(rng *rand.Rand, l *Log, m *modelLog) error {
-	var got, want []byte
-	for at := l.Start(); at < l.End(); {
-		records, err := l.Read(ReadOptions{From: at, Limit: l.End(), MaxBytes: 1 + rng.IntN(20_000), MinOneBatch: true})
-		if err != nil {
-			return fmt.Errorf("read at %d: %w", at, err)
-		}
-		if records.Next <= at {
-			return fmt.Errorf("a read at %d of [%d, %d) gives nothing", at, l.Start(), l.End())
-		}
-		got = append(got, bytes.Join(records.Parts, nil)...)
-		at = records.Next
-	}
-	for _, b := range m.batches {
-		if b.next > l.Start() {
-			want = append(want, b.raw()...)
-		}
-	}
-	if !bytes.Equal(got, want) {
-		return fmt.Errorf("reads give %d bytes, want %d, or other ones", len(got), len(want))
-	}
-	return nil
-}
-
-func (s *crashShard) compareProducers(l *Log, m *modelLog) error {
-	for id := range int64(6) {
-		got, ok := l.Producer(id)
-		want := m.producers[id]
-		if !ok || want == nil {
-			if ok || want != nil {
-				return fmt.Errorf("producer %d is %+v (%v), want %+v", id, got, ok, want)
-			}
-			continue
-		}
-		batches := want.batches[max(0, len(want.batches)-5):]
-		if got.CoordinatorEpoch != want.coordinator || got.TxnFirstOffset != want.txnFirst {
-			return fmt.Errorf("producer %d has a marker of coordinator epoch %d and a transaction open since %d, want %d and %d", id, got.CoordinatorEpoch, got.TxnFirstOffset, want.coordinator, want.txnFirst)
-		}
-		if got.Epoch != want.epoch || got.LastTimestamp != want.lastMs || fmt.Sprint(got.Batches()) != fmt.Sprint(batches) {
-			return fmt.Errorf("producer %d has epoch %d, timestamp %d and batches %v, want %d, %d and %v", id, got.Epoch, got.LastTimestamp, got.Batches(), want.epoch, want.lastMs, batches)
-		}
-	}
-	return nil
-}
-
-// compareTransactions compares what a read-committed consumer gets told at the high watermark that was recovered, and at later ones.
-func (s *crashShard) compareTransactions(rng *rand.Rand, l *Log, m *modelLog) error {
-	known := max(l.HighWatermark(), l.Start())
-	for range 3 {
-		hw := known + ids.Offset(rng.Int64N(int64(l.End()-known)+1))
-		stable := l.LastStable(hw)
-		if want := m.stable(hw); stable != want {
-			return fmt.Errorf("the last stable offset at the high watermark %d is %d, want %d", hw, stable, want)
-		}
-		if stable <= l.Start() {
-			continue
-		}
-		from := l.Start() + ids.Offset(rng.Int64N(int64(stable-l.Start())))
-		list, err := l.AbortedTransactions(from, stable)
-		if err != nil {
-			return err
-		}
-		got := map[string]bool{}
-		for _, a := range list {
-			got[fmt.Sprintf("%d:%d-%d", a.ProducerID, a.First, a.Last)] = true
-		}
-		if want := m.aborted(from, stable); !maps.Equal(got, want) {
-			return fmt.Errorf("aborted in [%d, %d): %v, want %v", from, stable, got, want)
-		}
-	}
-	return nil
-}
-
-func (s *crashShard) compareQuarantine(l *Log, v *version) error {
-	n := 0
-	var failed error
-	err := l.ScanQuarantine(func(q Quarantined) bool {
-		n++
-		want, ok := v.quarantined[quarantineID{q.LeaderEpoch, q.Base}]
-		if !ok || !bytes.Equal(q.Batch, want) {
-			failed = fmt.Errorf("quarantine holds %x of epoch %d at offset %d, want %x", q.Batch, q.LeaderEpoch, q.Base, want)
-		}
-		return failed == nil
-	})
-	if failed == nil && n != len(v.quarantined) {
-		failed = fmt.Errorf("%d batches in quarantine, want %d", n, len(v.quarantined))
-	}
-	return errors.Join(err, failed)
 }

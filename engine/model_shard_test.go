@@ -10,212 +10,9 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
-	"cairn/engine/producer"
 	"cairn/internal/ids"
 	"cairn/wire/batch"
 )
-
-// The model of a partition's log: what its Raft entries mean, worked out from the raw bytes by code of its own.
-
-type modelBatch struct {
-	base, next ids.Offset
-	index      ids.RaftIndex
-	epoch      ids.LeaderEpoch
-	proposal   []byte // as proposed; raw() is as stored
-}
-
-func (b modelBatch) raw() []byte {
-	r := bytes.Clone(b.proposal)
-	binary.BigEndian.PutUint64(r, uint64(b.base))
-	binary.BigEndian.PutUint32(r[8:], uint32(len(r)-12))
-	return r
-}
-
-type modelProducer struct {
-	epoch       int16
-	lastMs      int64
-	batches     []producer.CachedBatch // all of the epoch
-	coordinator int32                  // epoch of the last marker's coordinator
-	txnFirst    ids.Offset             // of the open transaction, NoOffset: none is open
-}
-
-// modelTxn is a transaction that has ended.
-type modelTxn struct {
-	producer    int64
-	first, last ids.Offset
-	aborted     bool
-}
-
-// modelLog is a log after some entries. Index i is at[i-1].
-type modelLog struct {
-	metadata  bool // entries carry their payload and have no offsets
-	at        []modelEntry
-	batches   []modelBatch
-	epochs    []EpochStart
-	genesis   ids.RaftIndex
-	producers map[int64]*modelProducer
-	ended     []modelTxn
-	term      ids.Term // of the ordinal
-	ordinal   uint64
-	next      ids.Offset
-	epoch     ids.LeaderEpoch
-	bytes     int64
-	maxMs     int64
-	maxMsBase ids.Offset
-}
-
-type modelEntry struct {
-	kind EntryKind
-	cmd  []byte // as Raft gets it back
-	next ids.Offset
-}
-
-func newModelLog(metadata bool) *modelLog {
-	return &modelLog{metadata: metadata, epoch: ids.NoEpoch, maxMs: -1, maxMsBase: ids.NoOffset, producers: map[int64]*modelProducer{}}
-}
-
-// replay is the log after the entries, of which those up to start came as a snapshot: it carries no producer state.
-func replay(metadata bool, entries []pb.Entry, start int) *modelLog {
-	m := newModelLog(metadata)
-	for i := range entries {
-		m.apply(&entries[i])
-		if i+1 == start {
-			m.producers = map[int64]*modelProducer{}
-		}
-	}
-	return m
-}
-
-func (m *modelLog) state() LogState {
-	return LogState{OrdinalTerm: m.term, Ordinal: m.ordinal, Next: m.next, LeaderEpoch: m.epoch, MaxTimestamp: m.maxMs, MaxTimestampBase: m.maxMsBase, LogBytes: m.bytes}
-}
-
-func (m *modelLog) apply(e *pb.Entry) {
-	kind, cmd := KindRaft, e.Cmd
-	if !m.metadata && e.Type == pb.EncodedEntry {
-		if kind = m.meaning(e); kind == KindVoid {
-			cmd = voidCmd(cmd)
-		}
-	}
-	m.at = append(m.at, modelEntry{kind, cmd, m.next})
-}
-
-func voidCmd(cmd []byte) []byte {
-	if len(cmd) > 0 && cmd[0] != 0 {
-		return cmd[:1]
-	}
-	return cmd[:min(len(cmd), 18)]
-}
-
-// meaning lets a proposal take effect.
-func (m *modelLog) meaning(e *pb.Entry) EntryKind {
-	if len(e.Cmd) < 18 || e.Cmd[0] != 0 {
-		return KindVoid
-	}
-	d := e.Cmd[1:]
-	ordinal, term, epoch := binary.BigEndian.Uint64(d), binary.BigEndian.Uint32(d[8:]), ids.LeaderEpoch(binary.BigEndian.Uint32(d[12:]))
-	expected := uint64(1)
-	if m.term == ids.Term(e.Term) {
-		expected = m.ordinal + 1
-	}
-	if uint64(term) != e.Term || ordinal != expected {
-		return KindVoid
-	}
-	kind := KindVoid
-	index := ids.RaftIndex(e.Index)
-	switch {
-	case d[16] == 0x81 && m.genesis == 0: // the generator makes one that fits the binding
-		m.genesis, kind = index, KindGenesis
-	case m.genesis == 0:
-	case d[16] == 0x82 && epoch > m.epoch && len(d) == 18 && d[17] == 1:
-		m.epoch, kind = epoch, KindEpochStart
-		m.epochs = append(m.epochs, EpochStart{Epoch: epoch, Start: m.next, Index: index})
-	case epoch != m.epoch:
-	case d[16] == 0x83:
-		if o, n := binary.Uvarint(d[18:]); n > 0 && ids.Offset(o) <= m.next {
-			kind = KindLogStart
-		}
-	case d[16] == 2 && len(d) >= 61:
-		kind = KindData
-		m.data(index, epoch, d)
-	}
-	if kind != KindVoid {
-		m.term, m.ordinal = ids.Term(e.Term), ordinal
-	}
-	return kind
-}
-
-func (m *modelLog) data(index ids.RaftIndex, epoch ids.LeaderEpoch, d []byte) {
-	h := batch.DecodeHeader(d)
-	b := modelBatch{base: m.next, next: m.next + ids.Offset(h.LastOffsetDelta) + 1, index: index, epoch: epoch, proposal: d}
-	m.batches = append(m.batches, b)
-	m.next = b.next
-	m.bytes += int64(len(d))
-	if h.MaxTimestamp > m.maxMs {
-		m.maxMs, m.maxMsBase = h.MaxTimestamp, b.base
-	}
-	if h.ProducerID < 0 {
-		return
-	}
-	p := m.producers[h.ProducerID]
-	if p == nil {
-		p = &modelProducer{epoch: h.ProducerEpoch, coordinator: -1, txnFirst: ids.NoOffset}
-		m.producers[h.ProducerID] = p
-	}
-	if p.epoch != h.ProducerEpoch {
-		p.epoch, p.batches = h.ProducerEpoch, nil
-	}
-	p.lastMs = h.MaxTimestamp
-	if h.Attributes&0x20 != 0 { // a marker ends a transaction, if one is open, and is none of the producer's batches
-		if p.txnFirst != ids.NoOffset {
-			m.ended = append(m.ended, modelTxn{h.ProducerID, p.txnFirst, b.base, d[markerType] == 0})
-		}
-		p.coordinator, p.txnFirst = int32(binary.BigEndian.Uint32(d[markerCoordinator:])), ids.NoOffset
-		return
-	}
-	if h.Attributes&0x10 != 0 && p.txnFirst == ids.NoOffset {
-		p.txnFirst = b.base
-	}
-	p.batches = append(p.batches, producer.CachedBatch{
-		FirstSequence: h.BaseSequence, LastSequence: int32((int64(h.BaseSequence) + int64(h.LastOffsetDelta)) & 0x7fffffff),
-		BaseOffset: b.base, LastOffset: b.next - 1, Timestamp: h.MaxTimestamp,
-	})
-}
-
-// Where a marker's batch has the low byte of its type (0: abort, 1: commit) and the coordinator's epoch: behind 61 bytes of header a record of
-// length, attributes, two deltas and key length, one byte each; a key of version and type, two bytes each; a value, behind its length, of a
-// version of two bytes and the epoch.
-const (
-	markerType        = 61 + 5 + 3
-	markerCoordinator = markerType + 1 + 1 + 2
-)
-
-// stable is the last stable offset at a high watermark.
-func (m *modelLog) stable(highWatermark ids.Offset) ids.Offset {
-	stable := highWatermark
-	for _, p := range m.producers {
-		if p.txnFirst != ids.NoOffset {
-			stable = min(stable, p.txnFirst)
-		}
-	}
-	for _, t := range m.ended {
-		if t.last >= highWatermark {
-			stable = min(stable, t.first)
-		}
-	}
-	return stable
-}
-
-// aborted are the aborted transactions of which something lies in [from, to), as PRODUCER:FIRST-LAST.
-func (m *modelLog) aborted(from, to ids.Offset) map[string]bool {
-	found := map[string]bool{}
-	for _, t := range m.ended {
-		if t.aborted && t.first < to && t.last >= from {
-			found[fmt.Sprintf("%d:%d-%d", t.producer, t.first, t.last)] = true
-		}
-	}
-	return found
-}
 
 // quarantineID names a batch in quarantine.
 type quarantineID struct {
@@ -229,14 +26,24 @@ type version struct {
 	entries     []pb.Entry // from index 1 on, those below the start point included
 	kept        int        // entries[:kept] were there before
 	start       int        // entries[:start] came as a snapshot
+	bare        bool       // that snapshot had no producer state
 	durable     bool       // is durable once the save has returned
 	quarantined map[quarantineID][]byte
+
+	// What only the model test of the engine does.
+	raftStart        ids.RaftIndex // of the Raft log
+	logStart         ids.Offset
+	clean, compactTo ids.Offset  // compacted, and up to where passes may have changed batches
+	cleaning         bool        // a pass is under way: clean may be anywhere up to compactTo
+	highWatermark    ids.Offset  // what is stored of it at least
+	former           []replicaID // earlier owners of the data, whose rows are still there
 }
 
 // modelShard is the history of one shard since the store was opened, and makes up what Raft might save next.
 type modelShard struct {
 	id        replicaID
-	binding   Binding // zero: the metadata shard
+	binding   Binding   // zero: the metadata shard
+	before    *modelLog // what the generation begins with; nil: nothing
 	versions  []version
 	log       *modelLog // of the last version
 	nextEpoch ids.LeaderEpoch
@@ -247,10 +54,26 @@ type modelShard struct {
 	logStarts   map[ids.Offset]bool
 	appliedMax  ids.RaftIndex
 	producerSeq int32
+
+	mix modelMix
+
+	// What only the model test of the engine does.
+	joined  bool                 // the generation was founded elsewhere: its genesis tells who the producers are
+	hwMax   ids.Offset           // the highest high watermark that was told
+	cleaned map[ids.Offset]int64 // tombstones that compaction has seen, and when first, ms
+}
+
+// modelMix is what batches are made of.
+type modelMix struct {
+	keys   int   // different keys; 0: records have none
+	codecs bool  // batches are compressed, too
+	now    int64 // ms; timestamps are from a little before on
+	small  bool  // no large values
+	bare   bool  // half of the snapshots have no producer state, as those of the first version had none
 }
 
 func newModelShard(shard ids.ShardID, partition ids.PartitionID) *modelShard {
-	s := &modelShard{id: replicaID{shard, ids.ReplicaID(shard) + 100}, log: newModelLog(partition == 0), logStarts: map[ids.Offset]bool{0: true}}
+	s := &modelShard{id: replicaID{shard, ids.ReplicaID(shard) + 100}, log: newModelLog(partition == 0), logStarts: map[ids.Offset]bool{0: true}, cleaned: map[ids.Offset]int64{}}
 	if partition != 0 {
 		s.binding = Binding{Info: PartitionInfo{ID: partition, Topic: "t", Partition: int32(partition)}, Shard: shard, Replica: s.id.Replica}
 	}
@@ -260,31 +83,53 @@ func newModelShard(shard ids.ShardID, partition ids.PartitionID) *modelShard {
 
 func (s *modelShard) metadata() bool { return s.binding.Info.ID == 0 }
 
+// replay is the log after the first n entries of a version.
+func (s *modelShard) replay(v *version, n int) *modelLog {
+	m := newModelLog(s.metadata())
+	if s.before != nil {
+		m = s.before.prefix()
+		if s.joined {
+			m.producers, m.genesisProducers = map[int64]*modelProducer{}, s.before.producers
+		}
+	}
+	for i := range v.entries[:n] {
+		m.apply(&v.entries[i])
+		if i+1 == v.start && v.bare {
+			m.producers = map[int64]*modelProducer{}
+		}
+	}
+	return m
+}
+
 func (s *modelShard) newest() *version { return &s.versions[len(s.versions)-1] }
 
 // recovered makes v the one version that is known.
 func (s *modelShard) recovered(v version) {
 	s.versions = []version{v}
-	s.log = replay(s.metadata(), v.entries, v.start)
+	s.log = s.replay(&v, len(v.entries))
 }
 
 // next makes up a save and adds the version that it leads to.
 func (s *modelShard) next(rng *rand.Rand) pb.Update {
 	old := s.newest()
-	v := version{hard: old.hard, quarantined: old.quarantined, kept: len(old.entries), start: old.start}
+	v := *old
+	v.kept = len(old.entries)
 	s.term = max(s.term, v.hard.Term)
 	if rng.IntN(8) == 0 || s.term == 0 {
 		s.term += 1 + rng.Uint64N(2)
 		v.hard.Vote = rng.Uint64N(4)
 		if rng.IntN(3) > 0 {
 			v.kept -= rng.IntN(1 + len(old.entries) - int(old.hard.Commit))
+			if s.joined { // producers that the genesis told of stay until the next one
+				v.kept = max(v.kept, int(s.log.genesis))
+			}
 		}
 	}
 	v.hard.Term = s.term
 	v.entries = old.entries[:v.kept:v.kept]
 	if v.kept < len(old.entries) {
 		v.quarantined = s.quarantine(old, v.kept)
-		s.log = replay(s.metadata(), v.entries, v.start)
+		s.log = s.replay(&v, v.kept)
 	}
 	count := []int{0, 1, 1, 1, 2, 3, 5, 9, 25}[rng.IntN(9)]
 	if v.kept < len(old.entries) { // Raft replaces entries, it never only removes them
@@ -314,22 +159,27 @@ func (s *modelShard) grow(rng *rand.Rand, v *version, count int) {
 // leads to. start is what travels with it.
 func (s *modelShard) install(rng *rand.Rand) (u pb.Update, start []byte) {
 	old := s.newest()
-	v := version{hard: old.hard, durable: true, quarantined: s.quarantine(old, int(old.hard.Commit))}
+	v := *old
+	v.durable, v.bare, v.quarantined = true, s.mix.bare && rng.IntN(2) == 0, s.quarantine(old, int(old.hard.Commit))
 	s.term = max(s.term, v.hard.Term, 1)
 	v.hard.Term = s.term
 	v.entries = old.entries[:old.hard.Commit:old.hard.Commit]
-	s.log = replay(s.metadata(), v.entries, old.start)
+	s.log = s.replay(&v, len(v.entries))
 	s.grow(rng, &v, 1+rng.IntN(20))
 	for !s.metadata() && s.log.epoch == ids.NoEpoch {
 		s.grow(rng, &v, 1)
 	}
 	at := len(v.entries)
 	v.hard.Commit, v.kept, v.start = uint64(at), at, at
-	s.log.producers = map[int64]*modelProducer{}
+	v.raftStart, v.logStart, v.clean, v.compactTo = ids.RaftIndex(at), s.log.next, 0, 0
+	s.log = s.replay(&v, at)
 	s.versions = append(s.versions, v)
 	s.startMax = max(s.startMax, ids.RaftIndex(at))
 	s.logStarts[s.log.next] = true
 	travels := snapshotStart{StartPoint: StartPoint{Index: ids.RaftIndex(at), Term: ids.Term(s.term), LogState: s.log.state()}, epochs: s.log.epochs}
+	if !v.bare {
+		travels.producers = s.log.producerSnapshot()
+	}
 	ss := pb.Snapshot{ShardID: uint64(s.id.Shard), Index: uint64(at), Term: s.term, Type: pb.OnDiskStateMachine, Membership: pb.Membership{Addresses: map[uint64]string{1: "node-1"}}}
 	return pb.Update{ShardID: uint64(s.id.Shard), ReplicaID: uint64(s.id.Replica), State: v.hard, Snapshot: ss}, travels.encode()
 }
@@ -366,7 +216,7 @@ func (s *modelShard) entry(rng *rand.Rand) pb.Entry {
 		return pb.Entry{Type: pb.ConfigChangeEntry, Cmd: pb.MustMarshal(&c)}
 	case s.log.genesis == 0 && dice < 90:
 		h.Kind, h.LeaderEpoch = KindGenesis, 0
-		return encoded(EncodeGenesis(h, Genesis{}))
+		return encoded(EncodeGenesis(h, s.genesis()))
 	case (s.log.epoch == ids.NoEpoch || newTerm) && dice < 90:
 		h.Kind, h.LeaderEpoch = KindEpochStart, s.nextEpoch
 		s.nextEpoch++
@@ -382,6 +232,15 @@ func (s *modelShard) entry(rng *rand.Rand) pb.Entry {
 		return encoded(s.marker(rng, h))
 	}
 	return encoded(s.batch(rng, h))
+}
+
+// genesis is what the generation begins with.
+func (s *modelShard) genesis() Genesis {
+	g := Genesis{Generation: s.binding.Generation, BaseOffset: s.binding.BaseOffset}
+	if s.before != nil {
+		g.Epochs, g.Producers = s.before.epochs, s.before.producerSnapshot()
+	}
+	return g
 }
 
 // marker makes up the end of a transaction of any producer, open or not, in its epoch or, as from transaction.version 2 on, in the next.
@@ -426,7 +285,13 @@ func encoded(data []byte) pb.Entry {
 // batch makes up a record batch, mostly small, sometimes above the size at which values are stored apart.
 func (s *modelShard) batch(rng *rand.Rand, h Header) []byte {
 	size := []int{20, 100, 100, 400, 3000, 9000}[rng.IntN(6)]
-	cfg := batch.NewBuilderConfig(batch.CodecNone, 1_000_000+rng.Int64N(1000))
+	if s.mix.small {
+		size = 12 + size%100
+	}
+	cfg := batch.NewBuilderConfig(batch.CodecNone, max(s.mix.now, 1_000_000)+rng.Int64N(1000))
+	if s.mix.codecs {
+		cfg.Codec = batch.Codec(rng.IntN(5))
+	}
 	if rng.IntN(2) == 0 {
 		cfg.ProducerID, cfg.ProducerEpoch, cfg.BaseSequence = rng.Int64N(5), int16(rng.IntN(8)/7), s.producerSeq
 		if cfg.Transactional = rng.IntN(2) == 0; cfg.Transactional { // of the epoch that the last marker began
@@ -439,10 +304,9 @@ func (s *modelShard) batch(rng *rand.Rand, h Header) []byte {
 	if err != nil {
 		panic(err)
 	}
-	value := make([]byte, size)
 	for i := range 1 + rng.IntN(4) {
-		binary.BigEndian.PutUint64(value, rng.Uint64())
-		if err := b.AppendKV(cfg.BaseTimestamp+int64(i), nil, value); err != nil {
+		key, value := s.record(rng, size)
+		if err := b.AppendKV(cfg.BaseTimestamp+int64(i), key, value); err != nil {
 			panic(err)
 		}
 		s.producerSeq++
@@ -454,6 +318,19 @@ func (s *modelShard) batch(rng *rand.Rand, h Header) []byte {
 	batch.SetLeaderEpoch(raw, int32(h.LeaderEpoch))
 	PutHeader(raw, h)
 	return raw
+}
+
+// record makes up a key and a value; a quarter of those with a key has no value.
+func (s *modelShard) record(rng *rand.Rand, size int) (key, value []byte) {
+	value = make([]byte, size)
+	binary.BigEndian.PutUint64(value, rng.Uint64())
+	if s.mix.keys > 0 {
+		key = fmt.Appendf(nil, "key-%d", rng.IntN(s.mix.keys))
+		if rng.IntN(4) == 0 {
+			value = nil
+		}
+	}
+	return key, value
 }
 
 // The model must reach all kinds of entries, else it proves nothing.
