@@ -27,6 +27,9 @@ fuzz: ## each fuzz test for FUZZTIME (20s)
 crash: ## crash tests of the engine: CRASH_ROUNDS (250) seeds of three crashes for each of four kinds of crash
 	$(GO) test -count=1 -timeout 60m -run TestCrash ./engine -crash.rounds=$(or $(CRASH_ROUNDS),250)
 
+model: ## model test of the engine: SEEDS (5000) histories of a store with all that can happen to it, from the seed FIRST (1) on
+	$(GO) test -count=1 -timeout 60m -run TestEngineAgainstModel ./engine -walk.seeds=$(or $(SEEDS),5000) -walk.first=$(or $(FIRST),1)
+
 integration: build ## real processes and real clients; ROUNDS=N for longer kill tests
 	CAIRN_INTEGRATION=1 CAIRN_ROUNDS=$(ROUNDS) $(GO) test -count=1 -v -timeout 60m ./integration/...
 

@@ -36,8 +36,8 @@ func (l *Log) OffsetForTime(ts int64, limit ids.Offset) (off ids.Offset, timesta
 	return found.offset, found.timestamp, l.epochAt(found.offset), nil
 }
 
-// MaxTimestamp is the first record with the largest timestamp below limit: its offset, its timestamp (ms) and its
-// leader epoch. NoOffset when there is none.
+// MaxTimestamp is the first record with the largest timestamp below limit, which is a boundary between batches: its offset, its timestamp (ms)
+// and its leader epoch. NoOffset when there is none.
 func (l *Log) MaxTimestamp(limit ids.Offset) (off ids.Offset, timestamp int64, epoch ids.LeaderEpoch, err error) {
 	state, start := l.State(), l.Start()
 	best, from := timeRow{MaxTimestamp: -1, MaxTimestampBase: ids.NoOffset}, start
