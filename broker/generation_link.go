@@ -39,8 +39,9 @@ func (l *leaderConns) get(node ids.NodeID, dial func() (*wire.Conn, error)) (*wi
 		return nil, err
 	}
 	l.mu.Lock()
-	now, closed := l.conns[node], l.closed
-	if now == c && !closed {
+	now, closed := l.conns[node], l.closed // now is nil if somebody dropped c meanwhile
+	ours := !closed && (now == nil || now == c || now.Err() != nil)
+	if ours {
 		if l.conns == nil {
 			l.conns = map[ids.NodeID]*wire.Conn{}
 		}
@@ -51,11 +52,11 @@ func (l *leaderConns) get(node ids.NodeID, dial func() (*wire.Conn, error)) (*wi
 	case closed:
 		_ = fresh.Close()
 		return nil, context.Canceled
-	case now != c: // somebody was faster
+	case !ours: // somebody was faster
 		_ = fresh.Close()
 		return now, nil
-	case c != nil:
-		_ = c.Close()
+	case now != nil:
+		_ = now.Close()
 	}
 	return fresh, nil
 }
