@@ -20,6 +20,8 @@ type Plan struct {
 	Session    time.Duration `json:"session"` // broker.session.timeout.ms
 	Lag        time.Duration `json:"lag"`     // replica.lag.time.max.ms
 	Actions    []Action      `json:"actions"` // in the order of At
+	// Settle is how long findings that may go away when losses are reported are waited for; 0: settleWithin.
+	Settle time.Duration `json:"settle,omitempty"`
 }
 
 // Op is what an action does.

@@ -25,7 +25,7 @@ const plantedTags = "cairn_planted,cairn_faults"
 // calm is a plan in which nothing is done to the cluster for a while.
 func calm() Plan {
 	return Plan{
-		Seed: 1, Flush: "os", Partitions: 2, MinISR: 1, Session: 4 * time.Second, Lag: time.Second,
+		Seed: 1, Flush: "os", Partitions: 2, MinISR: 1, Session: 4 * time.Second, Lag: time.Second, Settle: 3 * time.Second,
 		Actions: []Action{{At: 4 * time.Second, Op: opHeal}},
 	}
 }
@@ -62,26 +62,38 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	} {
 		t.Run("planted "+row.fault, func(t *testing.T) {
 			t.Parallel() // each has a cluster of its own
-			o, err := round(t.Context(), binary, row.plan, plantedEnv+"="+row.fault)
-			t.Logf("%s", o.report)
-			if err == nil != (row.want == nil) {
-				t.Errorf("the round's outcome: %v", err)
-			}
-			for i, f := range o.report.Findings {
-				if i < 5 {
-					t.Logf("%s", f)
-				}
-			}
-			if row.want != nil && !slices.ContainsFunc(o.report.Findings, func(f checker.Finding) bool { return slices.Contains(row.want, f.Kind) }) {
-				t.Errorf("none of %v was found", row.want)
-			}
-			if o.dir != "" && !t.Failed() {
-				if err := os.RemoveAll(o.dir); err != nil {
-					t.Error(err)
+			for tries := 1; !plantedRound(t, binary, row.plan, row.fault, row.want); tries++ {
+				if tries == plantedTries || row.want == nil {
+					t.Fatalf("not as it should be in %d rounds", tries)
 				}
 			}
 		})
 	}
+}
+
+// plantedTries is how many rounds a fault gets. Some show only when the processes of a busy machine keep to the times of the plan.
+const plantedTries = 3
+
+// plantedRound reports whether a round with a fault found one of what it should, and nothing if it has none.
+func plantedRound(t *testing.T, binary string, p Plan, fault string, want []string) (asItShould bool) {
+	t.Helper()
+	o, err := round(t.Context(), binary, p, plantedEnv+"="+fault)
+	t.Logf("%s; outcome: %.200v", o.report, err)
+	for i, f := range o.report.Findings {
+		if i < 5 {
+			t.Logf("%s", f)
+		}
+	}
+	asItShould = err == nil
+	if want != nil {
+		asItShould = err != nil && slices.ContainsFunc(o.report.Findings, func(f checker.Finding) bool { return slices.Contains(want, f.Kind) })
+	}
+	if o.dir != "" && asItShould {
+		if err := os.RemoveAll(o.dir); err != nil {
+			t.Error(err)
+		}
+	}
+	return asItShould
 }
 
 // plantedBinary builds the product with its planted faults, and sees that the one without the tag has none.

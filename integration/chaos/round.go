@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,8 +86,9 @@ func round(ctx context.Context, binary string, p Plan, env ...string) (o outcome
 	r := &running{plan: p, faults: f, history: history}
 	final, err := r.run(ctx)
 	if err != nil {
-		_, endErr := history.End()
-		return o, errors.Join(err, endErr)
+		f.lookForEnded() // the reason may be that a process is gone
+		h, endErr := history.End()
+		return o, errors.Join(err, checker.Check(h, checker.Final{}).ProcessErr(), endErr)
 	}
 	o, err = judge(c.Dir, history, final)
 	o.diskEnds = f.diskEnds
@@ -158,6 +160,7 @@ func (r *running) run(ctx context.Context) (final checker.Final, err error) {
 	if final, err = r.settle(ctx); err != nil {
 		return final, err
 	}
+	r.faults.lookForEnded()
 	for _, n := range c.Brokers() {
 		if err := n.Stop(startWithin); err != nil {
 			return final, err
@@ -252,7 +255,7 @@ func (r *running) settle(ctx context.Context) (final checker.Final, err error) {
 	r.readers.waitEnds(syncCtx, endsOf(there.Log), endsOf(there.Committed))
 	r.members.waitCommitted(syncCtx, endsOf(there.Log))
 	r.history.Add(checker.Event{Kind: checker.Fault, Text: "all replicas are in sync"})
-	for deadline := time.Now().Add(settleWithin); ; {
+	for deadline := time.Now().Add(cmp.Or(r.plan.Settle, settleWithin)); ; {
 		final, err := collect(ctx, c, r.plan)
 		if err != nil {
 			return final, err

@@ -25,8 +25,11 @@ type book struct {
 }
 
 // taken is the book of this process, which is opened by the first question.
-var taken = sync.OnceValue(func() *book {
-	b := &book{file: os.Getenv(Env)}
+var taken = sync.OnceValue(func() *book { return open(os.Getenv(Env)) })
+
+// open takes the orders of the file to the end of the process.
+func open(file string) *book {
+	b := &book{file: file}
 	b.orders.Store(&Orders{})
 	if b.file == "" {
 		return b
@@ -35,13 +38,13 @@ var taken = sync.OnceValue(func() *book {
 	if err := os.WriteFile(TakenFile(b.file), nil, 0o600); err != nil {
 		panic("faults: " + err.Error())
 	}
-	go func() { // to the end of the process
+	go func() {
 		for range time.Tick(lookEvery) {
 			b.look()
 		}
 	}()
 	return b
-})
+}
 
 // read returns what the file orders; no file orders nothing.
 func read(file string) (o Orders, err error) {
@@ -71,8 +74,9 @@ func (b *book) look() {
 func Clock() time.Duration { return time.Duration(taken().orders.Load().ClockMs) * time.Millisecond }
 
 // Write is asked before so many bytes are written to the file: how many of them can be, and the error of the rest. It takes its time.
-func Write(name string, bytes int) (can int, err error) {
-	b := taken()
+func Write(name string, bytes int) (can int, err error) { return taken().write(name, bytes) }
+
+func (b *book) write(name string, bytes int) (can int, err error) {
 	d := b.orders.Load().Disk
 	wait(d)
 	switch {
@@ -89,8 +93,9 @@ func Write(name string, bytes int) (can int, err error) {
 }
 
 // Sync is asked before a file is synced. It takes its time.
-func Sync(name string) error {
-	b := taken()
+func Sync(name string) error { return taken().sync(name) }
+
+func (b *book) sync(name string) error {
 	d := b.orders.Load().Disk
 	wait(d)
 	if d.Fail == FailSync {
@@ -100,8 +105,9 @@ func Sync(name string) error {
 }
 
 // Room is how much of what is free there is, and what it says to whoever asks the file system.
-func Room(free uint64) uint64 {
-	b := taken()
+func Room(free uint64) uint64 { return taken().room(free) }
+
+func (b *book) room(free uint64) uint64 {
 	if d := b.orders.Load().Disk; !d.Full || !d.Told {
 		return free
 	}

@@ -14,14 +14,14 @@ import (
 // TestOrdersAreTaken: a disk that gets full in the middle of a write, gets room back, fails, and is well again.
 func TestOrdersAreTaken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "orders.json")
-	t.Setenv(Env, file)
+	b := open(file)
 	give := func(o Orders) {
 		t.Helper()
 		if err := Give(file, o); err != nil {
 			t.Fatal(err)
 		}
 		deadline := time.After(10 * time.Second)
-		for *taken().orders.Load() != o {
+		for *b.orders.Load() != o {
 			select {
 			case <-deadline:
 				t.Fatalf("%+v is not taken", o)
@@ -31,7 +31,7 @@ func TestOrdersAreTaken(t *testing.T) {
 	}
 	write := func(what string, bytes, want int, wantErr error) {
 		t.Helper()
-		if can, err := Write("a", bytes); can != want || !errors.Is(err, wantErr) {
+		if can, err := b.write("a", bytes); can != want || !errors.Is(err, wantErr) {
 			t.Errorf("%s: %d of %d bytes, %v; want %d, %v", what, can, bytes, err, want, wantErr)
 		}
 	}
@@ -41,19 +41,19 @@ func TestOrdersAreTaken(t *testing.T) {
 	}
 	give(Orders{Disk: Disk{Full: true, LeftBytes: 150}})
 	write("with room", 100, 100, nil)
-	if free := Room(1000); free != 1000 {
+	if free := b.room(1000); free != 1000 {
 		t.Errorf("a quota says that %d bytes are free", free)
 	}
 	write("with room for half of it", 100, 50, syscall.ENOSPC)
 	write("without room", 1, 0, syscall.ENOSPC)
-	Removed(30)
+	b.left.Add(30)
 	write("after a removal", 40, 30, syscall.ENOSPC)
 	give(Orders{Disk: Disk{Full: true, Told: true, LeftBytes: 150}})
-	if free := Room(1000); free != 0 {
+	if free := b.room(1000); free != 0 {
 		t.Errorf("%d bytes are free on a disk that stayed full", free)
 	}
 	give(Orders{Disk: Disk{SlowMs: 30}})
-	for _, op := range []func(){func() { write("slow", 1, 1, nil) }, func() { _ = Sync("a") }} {
+	for _, op := range []func(){func() { write("slow", 1, 1, nil) }, func() { _ = b.sync("a") }} {
 		begun := time.Now()
 		if op(); time.Since(begun) < 30*time.Millisecond {
 			t.Errorf("it took %v", time.Since(begun))
@@ -61,14 +61,14 @@ func TestOrdersAreTaken(t *testing.T) {
 	}
 	give(Orders{Disk: Disk{Fail: FailSync}})
 	write("while syncs fail", 1, 1, nil)
-	if err := Sync("dir/b"); !errors.Is(err, syscall.EIO) {
+	if err := b.sync("dir/b"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("sync: %v", err)
 	}
 	if hit, err := os.ReadFile(HitFile(file)); err != nil || string(hit) != "sync dir/b" {
 		t.Errorf("hit %q, %v", hit, err)
 	}
 	give(Orders{})
-	if err := Sync("a"); err != nil {
+	if err := b.sync("a"); err != nil {
 		t.Error(err)
 	}
 	write("well again", 1, 1, nil)

@@ -67,6 +67,12 @@ func (r Report) Err() error {
 	return fmt.Errorf("%d findings%s", len(r.Findings), b.String())
 }
 
+// ProcessErr is Err of what was found about processes alone, for a round that came to no end.
+func (r Report) ProcessErr() error {
+	r.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Kind != EndedProcess && f.Kind != FailedDisk })
+	return r.Err()
+}
+
 func (r Report) String() string {
 	return fmt.Sprintf("%d sent, %d acknowledged, %d polled, %d readable in the end, %d acknowledged ones reported lost, %d transactions, %d committed, %d commits of a group: %d findings",
 		r.SentRecords, r.AckedRecords, r.PolledRecords, r.ReadableRecords, r.LostRecords, r.Transactions, r.CommittedTransactions, r.GroupCommits, len(r.Findings))
