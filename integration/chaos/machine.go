@@ -143,9 +143,13 @@ func (f *faults) ended(n *harness.Node, log string) (e checker.Event) {
 	if hit, err := os.ReadFile(orders.HitFile(ordersOf(n))); err == nil {
 		failed = string(hit)
 	}
-	_, file, _ := strings.Cut(failed, " ")
+	named := false // several may fail at the same time, and one of them is what the process ends by
+	for _, line := range strings.Split(strings.TrimSpace(failed), "\n") {
+		_, file, _ := strings.Cut(line, " ")
+		named = named || file != "" && strings.Contains(log, file+": input/output error")
+	}
 	switch {
-	case failed != "" && strings.Contains(log, file) && strings.Contains(log, "input/output error"):
+	case named:
 	case failed != "":
 		e.Kind, e.Text = checker.DiskFailed, "ended after this failed, and does not name it: "+failed
 	case f.machine.orders[n.ID].Disk.Full && !strings.Contains(log, " is ready") && strings.Contains(log, "no space left on device"):

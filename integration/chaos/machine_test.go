@@ -21,6 +21,7 @@ func TestEndOfAProcessIsJudged(t *testing.T) {
 	}{
 		{"by itself", "", "cairn: node 1 is ready\npanic: BUG: x", false, checker.Ended},
 		{"broken, and says so", "sync data/store/000012.log", named, false, ""},
+		{"broken at several files, and names one", "write data/durable-end\nsync data/store/000012.log\n", named, false, ""},
 		{"broken, and names another file", "sync data/store/000044.log", named, false, checker.DiskFailed},
 		{"broken, and names none", "sync data/store/000012.log", "panic: BUG: x", false, checker.DiskFailed},
 		{"started without room", "", full, true, ""},

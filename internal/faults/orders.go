@@ -37,7 +37,7 @@ const (
 // TakenFile is there once a process takes the orders of the file.
 func TakenFile(orders string) string { return orders + ".taken" }
 
-// HitFile is there once an operation has failed by the orders of the file, and names what it was done to.
+// HitFile is there once an operation has failed by the orders of the file; it has a line for each of the first ones, with what it was done to.
 func HitFile(orders string) string { return orders + ".hit" }
 
 // Give writes orders to a file, whole or not at all.

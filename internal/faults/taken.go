@@ -21,7 +21,7 @@ type book struct {
 	file   string
 	orders atomic.Pointer[Orders]
 	left   atomic.Int64 // of Orders.Disk.LeftBytes
-	hit    atomic.Bool
+	hits   atomic.Int64
 }
 
 // taken is the book of this process, which is opened by the first question.
@@ -117,10 +117,18 @@ func (b *book) room(free uint64) uint64 {
 // Removed is told that a file of that size is gone.
 func Removed(bytes int64) { taken().left.Add(bytes) }
 
-// fail says at what the disk fails first, for whoever gave the order.
+// hitsMost is how many failed operations are told.
+const hitsMost = 100
+
+// fail tells at what the disk fails, for whoever gave the order: one operation a line.
 func (b *book) fail(op, name string) error {
-	if !b.hit.Swap(true) {
-		if err := os.WriteFile(HitFile(b.file), []byte(op+" "+name), 0o600); err != nil {
+	if b.hits.Add(1) <= hitsMost {
+		f, err := os.OpenFile(HitFile(b.file), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			_, err = fmt.Fprintln(f, op, name)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
 			panic("faults: " + err.Error())
 		}
 	}

@@ -64,7 +64,7 @@ func TestOrdersAreTaken(t *testing.T) {
 	if err := b.sync("dir/b"); !errors.Is(err, syscall.EIO) {
 		t.Errorf("sync: %v", err)
 	}
-	if hit, err := os.ReadFile(HitFile(file)); err != nil || string(hit) != "sync dir/b" {
+	if hit, err := os.ReadFile(HitFile(file)); err != nil || string(hit) != "sync dir/b\n" {
 		t.Errorf("hit %q, %v", hit, err)
 	}
 	give(Orders{})
