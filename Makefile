@@ -17,6 +17,7 @@ build: ## bin/cairn
 
 test: ## all tests that need no process of their own; under five minutes
 	$(GO) test ./...
+	cd integration/peers && $(GO) vet . && $(GO) test .
 
 race: ## the same under the race detector
 	$(GO) test -race -timeout 30m ./...
@@ -99,7 +100,7 @@ bench-tool: build ## CPU per record of `cairn bench produce` beside a bare franz
 bench-groups: build ## 1,000 groups of ten members: their CPU and memory, and how long `cairn groups` takes
 	$(GO) run ./integration/bench -only='^groups$$'
 
-bench-peers: build ## Kafka, NATS JetStream and cairn in turns; writes a section of docs/benchmarks.md: needs Java and Maven; PEERS='-quick' for a first look, '-rounds 5' for spread
+bench-peers: build ## Kafka, NATS JetStream and cairn in turns, about 35 minutes; writes a section of docs/benchmarks.md: needs Java and Maven; PEERS='-quick' for a first look, '-part matrix' or '-part key' for one half, '-resume' goes on after an interruption, '-dry-run' lists the steps
 	cd integration/peers && $(GO) build -o ../../bin/peers .
 	bin/peers $(PEERS)
 

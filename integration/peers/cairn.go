@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // cairnServers are nodes of cairn: one that is broker and controller, or three brokers with a controller.
@@ -60,9 +61,28 @@ func (s *cairnServers) stop() error {
 	return errors.Join(errs...)
 }
 
+func (s *cairnServers) crash() error {
+	var errs []error
+	for _, n := range s.cluster.Nodes {
+		if n.Running() {
+			errs = append(errs, n.Kill())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (s *cairnServers) kill(node int) error { return s.cluster.Brokers()[node].Kill() }
+func (s *cairnServers) dir() string         { return s.cluster.Dir }
 func (s *cairnServers) close() error        { return s.cluster.Close() }
 func (s *cairnServers) addresses() []string { return s.cluster.Bootstrap() }
+
+func (s *cairnServers) logTails() string {
+	var b strings.Builder
+	for _, n := range s.cluster.Nodes {
+		b.WriteString(n.LogTail() + "\n")
+	}
+	return b.String()
+}
 
 func (s *cairnServers) pids() []int {
 	var list []int

@@ -38,7 +38,7 @@ func (s *session) failover(ctx context.Context) error {
 	if err := p.wait(limited, at); err != nil {
 		return err
 	}
-	s.notes("failover", "ms", float64(p.slowest(at).Milliseconds()))
+	s.note("failover", "ms", float64(p.slowest(at).Milliseconds()))
 	return nil
 }
 

@@ -17,8 +17,11 @@ import (
 // askTime bounds a question to the servers: one that comes while they have no leader is never answered.
 const askTime = 5 * time.Second
 
-// inFlight is how many records an asynchronous publisher may have unanswered.
-const inFlight = 4096
+// inFlight is how many records an asynchronous publisher may have unanswered, inFlightMany each of many.
+const (
+	inFlight     = 4096
+	inFlightMany = 256
+)
 
 // natsClient is nats.go. A topic is as many streams as it has partitions, each on files, with a subject of the stream's name.
 type natsClient struct {
@@ -179,9 +182,13 @@ type unanswered struct {
 	measured bool
 }
 
-// many has up to inFlight records unanswered.
+// many has many records unanswered.
 func (p *publisher) many(ctx context.Context, begun time.Time, length time.Duration) error {
-	open := make(chan unanswered, inFlight)
+	most := inFlight
+	if p.cell.producers > 1 {
+		most = inFlightMany
+	}
+	open := make(chan unanswered, most)
 	var answers sync.WaitGroup
 	var failed error
 	answers.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -28,9 +29,12 @@ func kafkaHeap() []string {
 // kafkaServers are one node that is broker and controller, or three brokers with a controller.
 type kafkaServers struct{ fleet }
 
-// kafkaClasses has Maven fetch Kafka's jars, and returns their class path.
-func kafkaClasses() (string, error) {
-	dir := filepath.Join(root, "integration", "peers", "kafka")
+// kafkaClasses has Maven fetch Kafka's jars, once, and returns their class path.
+var kafkaClasses = sync.OnceValues(func() (string, error) {
+	dir, err := filepath.Abs(filepath.Join(root, "integration", "peers", "kafka")) // Maven takes a relative file name as one in its own directory
+	if err != nil {
+		return "", err
+	}
 	file := filepath.Join(dir, "target", "classpath")
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
@@ -42,7 +46,7 @@ func kafkaClasses() (string, error) {
 	}
 	text, err := os.ReadFile(file)
 	return strings.TrimSpace(string(text)), err
-}
+})
 
 // openKafka writes the properties and formats the disks. What makes it safe, flush.messages, is a config of its topics.
 func openKafka(dir string, count int, _ bool) (servers, error) {
@@ -54,7 +58,7 @@ func openKafka(dir string, count int, _ bool) (servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &kafkaServers{}
+	s := &kafkaServers{fleet{home: dir}}
 	add := func(id int, roles string) (*process, error) {
 		home := filepath.Join(dir, fmt.Sprint("kafka-", id))
 		if err := os.Mkdir(home, 0o700); err != nil {

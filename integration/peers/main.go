@@ -1,19 +1,24 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 )
 
 // root is the directory of cairn's module; `make bench-peers` runs in it.
@@ -21,16 +26,28 @@ const root = "."
 
 // options are the flags.
 type options struct {
+	parts  []string
 	quick  bool
 	rounds int
 	length time.Duration
 	nodes  []int
 	only   *regexp.Regexp
 	system *regexp.Regexp
-	write  bool
+	resume bool
+	report bool
+	dry    bool
 }
 
-func (o options) wants(cell string) bool { return o.only.MatchString(cell) }
+// trial says that only some of it is measured: nothing is written to the docs.
+func (o options) trial() bool { return o.only.String() != "" || o.system.String() != "" }
+
+// file is where the results of a part are kept.
+func (o options) file(part string) string {
+	if o.trial() {
+		part += "-trial"
+	}
+	return filepath.Join(root, "bin", "peers-"+part+".jsonl")
+}
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == natsCommand {
@@ -39,16 +56,28 @@ func main() {
 		}
 		return
 	}
-	quick := flag.Bool("quick", false, "one round with short loads, and of the producers' cells only those with one producer that are compared")
-	rounds := flag.Int("rounds", 1, "how often the systems take turns")
-	length := flag.Duration("length", 4*time.Second, "how long a load lasts")
+	part := flag.String("part", "all", "matrix: every cell once; key: the cells that matter most, in -rounds rounds; all: both")
+	quick := flag.Bool("quick", false, "a first look: one round, short loads, and of the producers only those that are compared first")
+	rounds := flag.Int("rounds", 5, "how often the systems take turns in the cells that matter most")
+	length := flag.Duration("length", 2*time.Second, "how long a load lasts")
 	nodes := flag.String("nodes", "1,3", "on how many nodes")
-	only := flag.String("only", "", "a regular expression: only cells whose name it matches (produce ..., consume, latency, start, failover), and nothing written")
+	only := flag.String("only", "", "a regular expression: only steps whose name it matches (produce ..., tail ..., end to end ..., restart, failover), and nothing written")
 	system := flag.String("system", "", "a regular expression: only systems whose name and mode (\"Kafka, defaults\") it matches, and nothing written")
+	resume := flag.Bool("resume", false, "go on with a run that ended early, and do again what failed in it")
+	rep := flag.Bool("report", false, "measure nothing, write what an earlier run has found")
+	dry := flag.Bool("dry-run", false, "measure nothing, list the steps and how long they take")
 	flag.Parse()
-	o := options{quick: *quick, rounds: *rounds, length: *length, only: regexp.MustCompile(*only), system: regexp.MustCompile(*system), write: *only == "" && *system == ""}
+	o := options{quick: *quick, rounds: *rounds, length: *length, only: regexp.MustCompile(*only), system: regexp.MustCompile(*system), resume: *resume, report: *rep, dry: *dry}
 	if *quick {
 		o.rounds, o.length = 1, time.Second
+	}
+	switch *part {
+	case "all":
+		o.parts = []string{partMatrix, partKey}
+	case partMatrix, partKey:
+		o.parts = []string{*part}
+	default:
+		fail(fmt.Errorf("-part %s: want %s, %s or all", *part, partMatrix, partKey))
 	}
 	for _, n := range strings.Split(*nodes, ",") {
 		switch n {
@@ -72,71 +101,81 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// run has the systems take turns, and reports even when one of them failed: what failed is in the report, too.
+// run measures what is asked for and reports it, with what an earlier run has kept of the other part.
 func run(ctx context.Context, o options) error {
-	rep := newReport(o)
-	var errs []error
-	for round := range o.rounds {
-		for _, nodes := range o.nodes {
-			for _, sys := range systems(nodes) {
-				if !o.system.MatchString(sys.String()) || ctx.Err() != nil {
-					continue
-				}
-				fmt.Printf("round %d, %d node(s): %s\n", round+1, nodes, sys)
-				if err := once(ctx, o, sys, round, rep); err != nil {
-					err = fmt.Errorf("%s on %d node(s): %w", sys, nodes, err)
-					fmt.Println("FAIL", err)
-					rep.failed(err)
-					errs = append(errs, err)
-				}
+	kept := map[string]*results{}
+	switch {
+	case o.report:
+	case o.dry:
+		return list(o)
+	default:
+		var visits []visit
+		for _, part := range o.parts {
+			r, err := openResults(o.file(part), o.resume, o.describe())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = r.close() }() // each line is written as it comes
+			kept[part] = r
+			visits = append(visits, plan(part, o, r)...)
+		}
+		measure(ctx, o, kept, visits)
+	}
+	for _, part := range []string{partMatrix, partKey} {
+		if kept[part] == nil && !o.trial() {
+			r, err := readResults(o.file(part))
+			if err != nil {
+				return err
+			}
+			if r != nil {
+				kept[part] = r
 			}
 		}
 	}
-	text := rep.String()
-	fmt.Print(text)
-	if o.write && ctx.Err() == nil {
-		errs = append(errs, rep.write(text))
+	rep := newReport(kept)
+	if ctx.Err() != nil {
+		return errors.New("ended early: -resume goes on from here, -report writes what there is")
 	}
-	return errors.Join(errs...)
-}
-
-// once starts a system with empty disks and takes it through all cells.
-func once(ctx context.Context, o options, sys system, round int, rep *report) (err error) {
-	dir, err := os.MkdirTemp(os.Getenv("CAIRN_TEST_DIR"), "peers-")
-	if err != nil {
+	if o.trial() {
+		fmt.Print(rep)
+		return nil
+	}
+	if err := rep.write(); err != nil {
 		return err
 	}
-	srv, err := sys.open(dir, sys.nodes, sys.safe)
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	defer func() {
-		err = errors.Join(err, srv.close())
-		if err != nil {
-			fmt.Println("logs are kept in", dir)
-			return
+	fmt.Println("written to", docs("benchmarks.md"))
+	return rep.failed()
+}
+
+// list prints what would be done.
+func list(o options) error {
+	for _, part := range o.parts {
+		visits := plan(part, o, &results{})
+		for _, v := range visits {
+			for _, st := range v.steps {
+				fmt.Printf("%s, round %d: %s, %d node(s): %s\n", v.part, v.round+1, v.sys, v.sys.nodes, st.name)
+			}
 		}
-		err = os.RemoveAll(dir)
-	}()
-	starting, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	if err := errors.Join(srv.start(), srv.wait(starting)); err != nil {
-		return err
+		p := newProgress(o, visits)
+		fmt.Printf("%s: %d steps, about %s\n", part, p.steps, minutes(p.total))
 	}
-	cl, err := sys.dial(srv.addresses(), sys)
-	if err != nil {
-		return err
-	}
-	defer cl.close()
-	s := &session{sys: sys, client: cl, srv: srv, o: o}
-	s.notes = func(cell, metric string, value float64) {
-		fmt.Printf("  %s: %.4g %s\n", cell, value, metric)
-		rep.note(sys, cell, metric, round, value)
-	}
-	return s.run(ctx)
+	return nil
 }
 
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// describe is the first line of results.
+func (o options) describe() about {
+	commit, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		commit = []byte("unknown")
+	}
+	software := fmt.Sprintf("Apache Kafka %s (%s), nats-server %s, %s", kafkaVersion, javaVersion(), server.VERSION, runtime.Version())
+	return about{
+		Began: time.Now(), Commit: strings.TrimSpace(string(commit)), Rounds: o.rounds, Length: o.length, Quick: o.quick,
+		Machine: machine(), Software: software, Load: loadAverage(),
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // docs is where the report goes.
 func docs(name string) string { return filepath.Join(root, "docs", name) }

@@ -50,7 +50,7 @@ func openNATS(dir string, count int, safe bool) (servers, error) {
 	for i := range count {
 		routes = append(routes, "nats://"+local(ports[count+i]))
 	}
-	s := &natsServers{}
+	s := &natsServers{fleet{home: dir}}
 	for i := range count {
 		home := filepath.Join(dir, fmt.Sprint("nats-", i))
 		if err := os.Mkdir(home, 0o700); err != nil {

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // process is a server that can be started again.
@@ -80,7 +84,10 @@ type fleet struct {
 	nodes  []*process // those that clients reach
 	others []*process // a controller
 	at     []string
+	home   string // with the data of all
 }
+
+func (f *fleet) dir() string { return f.home }
 
 func (f *fleet) all() []*process { return append(append([]*process(nil), f.others...), f.nodes...) }
 
@@ -110,12 +117,24 @@ func (f *fleet) stop() error {
 
 func (f *fleet) kill(node int) error { return f.nodes[node].end(syscall.SIGKILL) }
 
-func (f *fleet) close() error {
+func (f *fleet) close() error { return f.crash() }
+
+func (f *fleet) crash() error {
 	var errs []error
 	for _, p := range f.all() {
 		errs = append(errs, p.end(syscall.SIGKILL))
 	}
 	return errors.Join(errs...)
+}
+
+func (f *fleet) logTails() string {
+	var b strings.Builder
+	for _, p := range f.all() {
+		if text, err := os.ReadFile(p.log); err == nil {
+			fmt.Fprintf(&b, "%s:\n%s\n", p.log, text[max(0, len(text)-2000):])
+		}
+	}
+	return b.String()
 }
 
 func (f *fleet) addresses() []string { return f.at }
@@ -146,6 +165,20 @@ func freePorts(n int) ([]int, error) {
 		}
 	}
 	return list, nil
+}
+
+// forget has the operating system write what is below a directory to the disk, and keep nothing of it in memory.
+func forget(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close())
+	})
 }
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFiguresAreMediansWithTheirSpread(t *testing.T) {
@@ -25,48 +28,159 @@ func TestFiguresAreMediansWithTheirSpread(t *testing.T) {
 	}
 }
 
-func TestReportComparesRoundByRound(t *testing.T) {
-	r := newReport(options{rounds: 3, nodes: []int{1}, only: regexp.MustCompile("")})
-	all, c := systems(1), comparisons()[0]
-	for round, v := range []float64{10, 20, 30} {
-		r.note(all[0], c.wire, c.metric, round, 2*v)
-		r.note(all[1], c.wire, c.metric, round, v)
-		r.note(all[2], c.nats, c.metric, round, 4*v)
+// kept are results of a part in which each system has the figure of the cell that is compared first, by round.
+func kept(part string, of map[string][]float64) map[string]*results {
+	r := &results{byID: map[id]result{}, about: about{Rounds: 3, Length: time.Second}}
+	c := comparisons()[0]
+	for _, s := range systems(1) {
+		for round, v := range of[s.String()] {
+			i := id{Round: round, Nodes: 1, System: s.String(), Step: c.of(s)}
+			r.byID[i] = result{id: i, Figures: figures{c.of(s): {c.metric: v}}}
+		}
 	}
-	r.note(all[0], c.wire, c.metric, 3, 1) // the others have no such round
-	r.failed(errors.New("first line\ndeeper"))
-	text := r.String()
+	return map[string]*results{part: r}
+}
+
+func TestReportComparesRoundByRound(t *testing.T) {
+	parts := kept(partKey, map[string][]float64{
+		"cairn, flush always":     {20, 40, 60, 1}, // the others have no such round
+		"Kafka, flush.messages=1": {10, 20, 30}, "NATS, sync_interval always": {40, 80, 120},
+	})
+	text := newReport(parts).String()
 	for _, want := range []string{
 		"| produce 1 KiB, MB/s | 40.0 (1.00 to 60.0) | 20.0 (10.0 to 30.0) | 80.0 (40.0 to 120) |  |  |  | 2.00 (2.00 to 2.00) | 0.500 (0.500 to 0.500) |  |  |\n",
-		"* first line\n",
+		"| 1 | produce 1024 B, 1 producer(s), async, MB/s | cairn, flush always | 40.0 (1.00 to 60.0) | NATS, sync_interval always | 80.0 (40.0 to 120) | 2.00 |\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "deeper") {
-		t.Error("more than a line of an error")
+	if strings.Contains(text, "| cairn, flush always | 40.0 (1.00 to 60.0) | Kafka") {
+		t.Error("cairn is said to be behind Kafka, and is ahead")
 	}
 }
 
-func TestProduceCells(t *testing.T) {
-	for name, cells := range map[string]int{"cairn": 16, "Kafka": 16, "NATS": 8} {
-		s := session{sys: system{name: name}}
+func TestLargerLatencyIsBehind(t *testing.T) {
+	r := &results{byID: map[id]result{}}
+	for system, ms := range map[string]float64{"cairn, flush os": 5, "NATS, defaults": 4, "Kafka, defaults": 6} {
+		i := id{Nodes: 3, System: system, Step: latencyCell()}
+		r.byID[i] = result{id: i, Figures: figures{latencyCell(): {"p99 ms": ms}}}
+	}
+	text := newReport(map[string]*results{partMatrix: r}).String()
+	if want := "| 3 | end to end at 1000/s, p99 ms | cairn, flush os | 5.00 | NATS, defaults | 4.00 | 1.25 |\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+	if strings.Contains(text, "| cairn, flush os | 5.00 | Kafka") {
+		t.Error("cairn is said to be behind Kafka, and is ahead")
+	}
+}
+
+func TestProducersHaveWhatIsCompared(t *testing.T) {
+	for name, want := range map[string]int{"cairn": 16, "Kafka": 16, "NATS": 8} {
+		names, cells := producers(system{name: name})
 		keys := 0
-		all := s.produceCells()
-		for cell := range all {
-			if keyCell(cell) {
+		for _, n := range names {
+			if keyLoad.MatchString(n) {
 				keys++
 			}
 		}
-		if len(all) != cells || keys != 4 {
-			t.Errorf("%s has %d cells, %d of them compared", name, len(all), keys)
+		if len(names) != want || keys != 2 {
+			t.Errorf("%s has %d loads, %d of them compared", name, len(names), keys)
 		}
 		for _, c := range comparisons() {
 			cell := c.of(system{name: name})
-			if _, ok := all[cell]; strings.HasPrefix(cell, "produce") && !ok {
-				t.Errorf("%s has no cell %q", name, cell)
+			if _, ok := cells[cell]; strings.HasPrefix(cell, "produce") && !ok {
+				t.Errorf("%s has no load %q", name, cell)
 			}
 		}
+	}
+}
+
+func trialOptions() options {
+	return options{rounds: 5, length: time.Second, nodes: []int{1, 3}, only: regexp.MustCompile(""), system: regexp.MustCompile("")}
+}
+
+func TestRoundsBeginWithAnotherSystem(t *testing.T) {
+	first, steps := map[string]int{}, 0
+	seen := map[int]bool{}
+	for _, v := range plan(partKey, trialOptions(), &results{}) {
+		steps += len(v.steps)
+		if v.sys.nodes == 1 && !seen[v.round] {
+			seen[v.round] = true
+			first[v.sys.String()]++
+		}
+	}
+	if len(first) != 5 || steps != 5*2*6*4 {
+		t.Errorf("%d steps; rounds begin with %v", steps, first)
+	}
+}
+
+func TestAnInterruptedRunGoesOnWhereItWas(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "results.jsonl")
+	r, err := openResults(file, false, about{Commit: "abc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := plan(partMatrix, trialOptions(), r)
+	v := all[0]
+	good, bad := v.id(v.steps[0]), v.id(v.steps[1])
+	if err := errors.Join(r.add(result{id: good, Figures: figures{"a": {"b": 1}}}), r.add(result{id: bad, Error: "it broke"}), r.close()); err != nil {
+		t.Fatal(err)
+	}
+	r, err = openResults(file, true, about{Commit: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.about.Commit != "abc" || r.byID[good].Figures["a"]["b"] != 1 {
+		t.Errorf("read back: %+v", r)
+	}
+	left := plan(partMatrix, trialOptions(), r)[0]
+	if left.steps[0].name != v.steps[1].name || len(left.steps) != len(v.steps)-1 {
+		t.Errorf("%d of %d steps are left, the first is %s", len(left.steps), len(v.steps), left.steps[0].name)
+	}
+	if text := newReport(map[string]*results{partMatrix: r}).String(); !strings.Contains(text, "* cairn, flush always on 1 node(s), "+bad.Step+", round 1 of the matrix: it broke\n") {
+		t.Errorf("what failed is not told:\n%s", text)
+	}
+	if err := errors.Join(r.add(result{id: bad, Figures: figures{"a": {"b": 2}}}), r.close()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = readResults(file); err != nil || !r.done(bad) {
+		t.Errorf("a step that was done again: %+v, %v", r.byID[bad], err)
+	}
+	if r, err = openResults(file, false, about{}); err != nil || len(r.byID) != 0 {
+		t.Errorf("a new run begins with %v, %v", r.byID, err)
+	}
+	if _, err := os.Stat(file + ".old"); err != nil {
+		t.Errorf("the results of the earlier run: %v", err)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPageKeepsWhatIsAroundTheSection(t *testing.T) {
+	for page, want := range map[string]string{
+		"# A\n\n## Notes\n\nn\n":                                "# A\n\n" + heading + "new\n## Notes\n\nn\n",
+		"# A\n\n" + heading + "old\n\n### x\n\n## Notes\n\nn\n": "# A\n\n" + heading + "new\n## Notes\n\nn\n",
+		"# A\n": "# A\n\n" + heading + "new",
+	} {
+		if got := replaced(page, heading+"new"); got != want {
+			t.Errorf("%q became %q, want %q", page, got, want)
+		}
+	}
+}
+
+func TestPlotsOfWhatThereIs(t *testing.T) {
+	dir := t.TempDir()
+	parts := kept(partMatrix, map[string][]float64{"cairn, flush always": {20}, "NATS, defaults": {5}})
+	if err := newReport(parts).plots(filepath.Join(dir, "a.svg"), filepath.Join(dir, "b.svg")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "a.svg"))
+	if err != nil || !strings.Contains(string(text), "Throughput, one node") || !strings.Contains(string(text), "20.0") {
+		t.Errorf("%v, %s", err, text)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "b.svg")); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,10 +35,16 @@ type servers interface {
 	// stop ends all as an operator would.
 	stop() error
 	kill(node int) error
-	// close kills what runs.
+	// crash kills all.
+	crash() error
+	// close kills what runs, and removes what open has made outside of its directory.
 	close() error
 	addresses() []string
 	pids() []int
+	// dir is where the data is.
+	dir() string
+	// logTails are the last lines that each has written.
+	logTails() string
 }
 
 // client makes load on a system.

@@ -99,13 +99,21 @@ func (c *wireClient) probe(ctx context.Context, topic string, partition int) err
 	return c.cl.ProduceSync(ctx, &kgo.Record{Topic: topic, Partition: int32(partition), Value: []byte("probe")}).FirstErr()
 }
 
-// producers makes the clients of a cell, which together buffer 64 MiB at most, and at least 100 records each.
+// bufferBytes is what the producers of a load buffer together, at most: as much as a Java client does.
+const bufferBytes = 32 << 20
+
+// recordLimit is when a record has failed. A load that the servers do not take in that time is no load for them.
+const recordLimit = time.Minute
+
+// producers makes the clients of a cell, with a buffer of at least 100 records each. That a broker does not know the topic yet is no failure: brokers hear of
+// one at their own time.
 func (c *wireClient) producers(topic string, p produceCell) ([]*kgo.Client, error) {
 	var list []*kgo.Client
 	for range p.producers {
 		opts := []kgo.Opt{
 			kgo.SeedBrokers(c.at...), kgo.DefaultProduceTopic(topic), kgo.ProducerBatchMaxBytes(1 << 20), kgo.ProducerLinger(p.linger),
-			kgo.MetadataMinAge(metadataMinAge), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(min(50_000, max(100, 64<<20/p.bytes/p.producers))),
+			kgo.MetadataMinAge(metadataMinAge), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(min(50_000, max(100, bufferBytes/p.bytes/p.producers))),
+			kgo.UnknownTopicRetries(-1), kgo.RecordDeliveryTimeout(recordLimit),
 		}
 		if p.acks == "1" {
 			opts = append(opts, kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(5))
