@@ -112,7 +112,7 @@ func (r *report) throughputPlot(nodes int) (*plot.Plot, error) {
 			p.Y.Max = max(p.Y.Max, 1.1*v)
 		}
 	}
-	p.Legend.Top, p.Legend.XOffs = true, -4
+	p.Legend.Top, p.Legend.XOffs, p.Legend.Padding = true, -4, vg.Millimeter
 	p.NominalX(names...)
 	p.X.Max = float64(len(names)) // room for the legend
 	return p, nil
@@ -158,7 +158,7 @@ func (r *report) latencyPlot(nodes int) (*plot.Plot, error) {
 		p.Legend.Add(s.String(), line, dots)
 	}
 	p.Y.Min, p.Y.Max = least/1.3, most*1.3
-	p.Legend.Top, p.Legend.Left, p.Legend.XOffs = false, false, -4
+	p.Legend.Top, p.Legend.XOffs, p.Legend.Padding = false, -4, vg.Millimeter
 	p.NominalX(names...)
 	p.X.Max = float64(len(names)) + 0.2
 	p.Add(plotter.NewGrid())
