@@ -167,21 +167,41 @@ func readMetadataReplica(dir string) (ids.ReplicaID, error) {
 	if err != nil {
 		return 0, err
 	}
-	list, err := properties.Parse(string(text))
+	id, err := parseMetadataReplica(string(text))
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return 0, fmt.Errorf("%s is damaged, or was changed by hand: %w; remove the file: the controller tells the id again", path, err)
+	}
+	return id, nil
+}
+
+// parseMetadataReplica takes texts that were written before there was a checksum to the letter alone.
+func parseMetadataReplica(text string) (ids.ReplicaID, error) {
+	body, sealed, err := properties.Unseal(text)
+	if err != nil {
+		return 0, err
+	}
+	list, err := properties.Parse(body)
+	if err != nil {
+		return 0, err
 	}
 	id, err := strconv.ParseUint(list.Map()["replica.id"], 10, 64)
 	if err != nil || id == 0 {
-		return 0, fmt.Errorf("%s: replica.id=%q is no replica id", path, list.Map()["replica.id"])
+		return 0, fmt.Errorf("replica.id=%q is no replica id", list.Map()["replica.id"])
+	}
+	if !sealed && body != metadataReplicaText(ids.ReplicaID(id)) {
+		return 0, errors.New("it has no checksum, and not the form that it had before there was one")
 	}
 	return ids.ReplicaID(id), nil
 }
 
+// metadataReplicaText is the text above the checksum.
+func metadataReplicaText(id ids.ReplicaID) string {
+	return fmt.Sprintf("# This broker's replica of the metadata group. Do not edit.\nreplica.id=%d\n", id)
+}
+
 // writeMetadataReplica stores the id durably. After a crash it is there or not, whole.
 func writeMetadataReplica(dir string, id ids.ReplicaID) error {
-	text := fmt.Sprintf("# This broker's replica of the metadata group. Do not edit.\nreplica.id=%d\n", id)
-	return writeFileDurably(filepath.Join(dir, metadataReplicaFile), text)
+	return writeFileDurably(filepath.Join(dir, metadataReplicaFile), properties.Seal(metadataReplicaText(id)))
 }
 
 // raftDir is where dragonboat keeps its own files.

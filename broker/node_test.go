@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,5 +165,37 @@ func TestStartOnAPortInUseLeavesTheDiskAlone(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the data directory: %v", err)
+	}
+}
+
+// TestDamagedMetadataReplicaFileIsRefused: whichever bit of it flips, the broker does not take part in the metadata group as another replica.
+func TestDamagedMetadataReplicaFileIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, metadataReplicaFile)
+	if err := writeMetadataReplica(dir, 1001); err != nil {
+		t.Fatal(err)
+	}
+	if id, err := readMetadataReplica(dir); err != nil || id != 1001 {
+		t.Fatalf("%d, %v", id, err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 * len(good) {
+		b := slices.Clone(good)
+		b[i/8] ^= 1 << (i % 8)
+		if id, err := parseMetadataReplica(string(b)); err == nil {
+			t.Errorf("bit %d: replica %d", i, id)
+		}
+	}
+	if err := os.WriteFile(path, append(good, '1'), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readMetadataReplica(dir); err == nil || !strings.Contains(err.Error(), path+" is damaged") {
+		t.Errorf("error %v", err)
+	}
+	if id, err := parseMetadataReplica(metadataReplicaText(7)); err != nil || id != 7 { // of before there was a checksum
+		t.Errorf("%d, %v", id, err)
 	}
 }

@@ -51,7 +51,7 @@ func (e *Engine) Checkpoint(dir string) error {
 func (d *DataDir) WriteCheckpoint(dir string, info CheckpointInfo) error {
 	text := fmt.Sprintf("# A copy of the data directory of node %d. `cairn restore` makes a data directory of it.\n%s=%d\n%s=%t\n",
 		d.Identity().NodeID, madeKey, info.Made.UnixMilli(), controllerKey, info.Controller)
-	if err := writeSynced(filepath.Join(dir, checkpointFile), text); err != nil {
+	if err := writeSynced(filepath.Join(dir, checkpointFile), properties.Seal(text)); err != nil {
 		return err
 	}
 	return writeIdentity(dir, d.Identity())
@@ -64,7 +64,11 @@ func ReadCheckpoint(dir string) (info CheckpointInfo, err error) {
 	if err != nil {
 		return info, err
 	}
-	list, err := properties.Parse(string(text))
+	body, _, err := properties.Unseal(string(text))
+	if err != nil {
+		return info, fmt.Errorf("%w: %s is damaged, or was changed by hand: %w; copy the checkpoint again, or take another one", ErrDataDirBad, path, err)
+	}
+	list, err := properties.Parse(body)
 	if err != nil {
 		return info, fmt.Errorf("%s: %w", path, err)
 	}

@@ -83,7 +83,8 @@ func OpenDataDir(dir string, node ids.NodeID) (*DataDir, error) {
 
 // ReadIdentity reads the identity of a data directory without locking it.
 func ReadIdentity(dir string) (Identity, error) {
-	text, err := os.ReadFile(filepath.Join(dir, identityFile))
+	path := filepath.Join(dir, identityFile)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, fmt.Errorf("%w: %s has no %s: not a data directory of this program", ErrDataDirBad, dir, identityFile)
 	}
@@ -91,10 +92,23 @@ func ReadIdentity(dir string) (Identity, error) {
 		return Identity{}, err
 	}
 	identity, err := parseIdentity(string(text))
-	if err != nil {
-		return Identity{}, fmt.Errorf("%s: %w", filepath.Join(dir, identityFile), err)
+	switch {
+	case err == nil:
+		return identity, nil
+	case errors.Is(err, ErrDataDirBad) && holdsStore(dir):
+		return Identity{}, fmt.Errorf("%s is damaged, or was changed by hand: %w; put the file back as it was (whoever means to change it removes its last line, the checksum), "+
+			"or, if all partitions here have other in-sync replicas (`cairn topics describe`), empty the directory: the broker then copies everything anew", path, err)
+	case errors.Is(err, errForeign):
+		return Identity{}, fmt.Errorf("%s: %w: the directory was not made by this program (Kafka's are not readable here); choose another log.dirs", path, err)
+	default:
+		return Identity{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return identity, nil
+}
+
+// holdsStore reports whether somebody's data is in the directory.
+func holdsStore(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, storeDir))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // Path is the directory as it was given.
@@ -171,7 +185,7 @@ func loadOrCreate(dir string, node ids.NodeID) (Identity, error) {
 }
 
 func create(dir string, node ids.NodeID) (Identity, error) {
-	if _, err := os.Stat(filepath.Join(dir, storeDir)); !errors.Is(err, fs.ErrNotExist) {
+	if holdsStore(dir) {
 		return Identity{}, fmt.Errorf("%w: %s holds data but no %s: put that file back, or empty the directory if the data is not needed",
 			ErrDataDirBad, dir, identityFile)
 	}
@@ -182,17 +196,32 @@ func create(dir string, node ids.NodeID) (Identity, error) {
 	return identity, writeIdentity(dir, identity)
 }
 
-// parseIdentity reads meta.properties. Names it does not know are ignored: a newer program of the same version
-// may have written them.
+// errForeign: a meta.properties that this program did not write.
+var errForeign = fmt.Errorf("%w: no %s=%s in it", ErrDataDirBad, storageKey, storageName)
+
+// parseIdentity reads meta.properties. A text with a checksum has to agree with it. One without is what this program wrote
+// before there was one, to the letter: else a bit that flips in the name of the checksum would hide all others.
 func parseIdentity(text string) (Identity, error) {
+	body, sealed, err := properties.Unseal(text)
+	if err != nil {
+		return Identity{}, fmt.Errorf("%w: %w", ErrDataDirBad, err)
+	}
+	identity, err := readIdentity(body)
+	if err == nil && !sealed && body != identityText(identity) {
+		err = fmt.Errorf("%w: it has no checksum, and not the form that it had before there was one", ErrDataDirBad)
+	}
+	return identity, err
+}
+
+// readIdentity reads the properties. Names it does not know are ignored: a newer program of the same version may have written them.
+func readIdentity(text string) (Identity, error) {
 	list, err := properties.Parse(text)
 	if err != nil {
 		return Identity{}, fmt.Errorf("%w: %w", ErrDataDirBad, err)
 	}
 	m := list.Map()
 	if m[storageKey] != storageName {
-		return Identity{}, fmt.Errorf("%w: no %s=%s in it: the directory was not made by this program (Kafka's are not readable here); choose another log.dirs",
-			ErrDataDirBad, storageKey, storageName)
+		return Identity{}, errForeign
 	}
 	version, err := strconv.Atoi(m[versionKey])
 	if err != nil || version < 1 {
@@ -224,7 +253,10 @@ func validClusterID(s string) bool {
 }
 
 // formatIdentity is the text of meta.properties.
-func formatIdentity(i Identity) string {
+func formatIdentity(i Identity) string { return properties.Seal(identityText(i)) }
+
+// identityText is the text above the checksum.
+func identityText(i Identity) string {
 	var b strings.Builder
 	b.WriteString("# Identity of this data directory. Do not edit it or copy it to another node.\n")
 	if i.ClusterID != "" {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cairn/internal/ids"
+	"cairn/internal/properties"
 )
 
 func mustOpenDataDir(t *testing.T, dir string, node ids.NodeID) *DataDir {
@@ -94,8 +95,8 @@ func TestDataDirOfAnotherNodeIsRefusedAndUnlocked(t *testing.T) {
 }
 
 func TestUnusableDataDirsAreRefusedAndLeftAlone(t *testing.T) {
-	good := formatIdentity(Identity{NodeID: 1, DirectoryID: ids.UUID{1}, Version: 1, ClusterID: "c"})
-	replace := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	good := identityText(Identity{NodeID: 1, DirectoryID: ids.UUID{1}, Version: 1, ClusterID: "c"})
+	replace := func(old, new string) string { return properties.Seal(strings.Replace(good, old, new, 1)) }
 	for _, tt := range []struct {
 		name, text string
 		err        error
@@ -109,9 +110,11 @@ func TestUnusableDataDirsAreRefusedAndLeftAlone(t *testing.T) {
 		{"no node", replace("node.id=1\n", ""), ErrDataDirBad},
 		{"bad directory id", replace("directory.id=", "directory.id=x"), ErrDataDirBad},
 		{"bad cluster id", replace("cluster.id=c", "cluster.id=a b"), ErrDataDirBad},
-		{"bad escape", good + "x=\\u12\n", ErrDataDirBad},
+		{"bad escape", properties.Seal(good + "x=\\u12\n"), ErrDataDirBad},
 		{"empty", "", ErrDataDirBad},
 		{"half written", good[:len(good)/2], ErrDataDirBad},
+		{"changed, with the checksum of before", strings.Replace(properties.Seal(good), "cluster.id=c", "cluster.id=d", 1), ErrDataDirBad},
+		{"no checksum, and a line that was never written", good + "x=1\n", ErrDataDirBad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -124,6 +127,35 @@ func TestUnusableDataDirsAreRefusedAndLeftAlone(t *testing.T) {
 				t.Errorf("the file became %q, %v", after, err)
 			}
 		})
+	}
+}
+
+// TestDamagedIdentityIsRefused: whichever bit of meta.properties flips, the directory does not become that of another node, cluster or
+// life of the disk, and the message names the file and says what to do. Texts of before there was a checksum are read.
+func TestDamagedIdentityIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	was := Identity{NodeID: 1, DirectoryID: ids.UUID{1, 2, 3}, Version: 1, ClusterID: "c-1"}
+	if err := os.Mkdir(filepath.Join(dir, storeDir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path, good := filepath.Join(dir, identityFile), formatIdentity(was)
+	for i := range 8 * len(good) {
+		b := []byte(good)
+		b[i/8] ^= 1 << (i % 8)
+		if identity, err := parseIdentity(string(b)); !errors.Is(err, ErrDataDirBad) {
+			t.Errorf("bit %d: %+v, %v", i, identity, err)
+		}
+	}
+	for _, text := range []string{strings.Replace(good, "node.id=1", "node.id=3", 1), string(make([]byte, len(good))), ""} {
+		writeFile(t, path, text)
+		_, err := OpenDataDir(dir, 1)
+		if !errors.Is(err, ErrDataDirBad) || !strings.Contains(err.Error(), path+" is damaged") || !strings.Contains(err.Error(), "empty the directory") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	writeFile(t, path, identityText(was))
+	if got, err := ReadIdentity(dir); err != nil || got != was {
+		t.Errorf("without a checksum: %+v, %v", got, err)
 	}
 }
 
@@ -175,6 +207,7 @@ func TestClusterIDMustNotNeedEscapes(t *testing.T) {
 func FuzzIdentity(f *testing.F) {
 	f.Add(formatIdentity(Identity{NodeID: 1, DirectoryID: ids.UUID{1}, Version: 1}))
 	f.Add(formatIdentity(Identity{NodeID: 1 << 30, DirectoryID: ids.UUID{15: 255}, Version: 1, ClusterID: "c-_9"}))
+	f.Add(identityText(Identity{NodeID: 1, DirectoryID: ids.UUID{1}, Version: 1, ClusterID: "c"}))
 	f.Add("#\n#Mon Nov 30\ncluster.id=x\nversion=1\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		identity, err := parseIdentity(text)

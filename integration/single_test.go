@@ -10,6 +10,7 @@ import (
 
 	"cairn/integration/harness"
 	"cairn/integration/workload"
+	"cairn/internal/properties"
 )
 
 // TestKilledNodeKeepsAcknowledgedRecords: one node, replication factor 1, killed at random moments under load with acks=all.
@@ -112,6 +113,11 @@ func TestDataDirectoryOfAnotherNodeIsRefused(t *testing.T) {
 	meta := filepath.Join(node.DataDir(), "meta.properties")
 	original, err := os.ReadFile(meta)
 	must(t, err)
+	plain, sealed, err := properties.Unseal(string(original)) // whoever changes it by hand takes the checksum away
+	must(t, err)
+	if !sealed {
+		t.Errorf("meta.properties has no checksum:\n%s", original)
+	}
 	for _, tc := range []struct {
 		name, from, to string
 		want           string // part of what it says
@@ -119,11 +125,16 @@ func TestDataDirectoryOfAnotherNodeIsRefused(t *testing.T) {
 		{"another node", "node.id=1\n", "node.id=7\n", "node"},
 		{"a newer format", "version=", "version=9", "version"},
 		{"another cluster", "cluster.id=", "cluster.id=x", "cluster"},
+		{"damaged", "#", "!", "meta.properties is damaged"},
 	} {
-		if !strings.Contains(string(original), tc.from) {
-			t.Fatalf("meta.properties has no %q:\n%s", tc.from, original)
+		text := plain
+		if tc.name == "damaged" {
+			text = string(original)
 		}
-		must(t, os.WriteFile(meta, []byte(strings.Replace(string(original), tc.from, tc.to, 1)), 0o600))
+		if !strings.Contains(text, tc.from) {
+			t.Fatalf("meta.properties has no %q:\n%s", tc.from, text)
+		}
+		must(t, os.WriteFile(meta, []byte(strings.Replace(text, tc.from, tc.to, 1)), 0o600))
 		must(t, os.Truncate(node.LogFile(), 0))
 		must(t, node.Start())
 		code, err := node.ExitCode(deadline(t, 20*time.Second))
