@@ -89,6 +89,18 @@ func storedSource(name string, l *engine.Log) batchSource {
 	}}
 }
 
+// watched is the source with seen told of the base offset of each batch that is read.
+func (s batchSource) watched(seen func(base int64)) batchSource {
+	scan := s.scan
+	s.scan = func(ctx context.Context, from int64, fn func(int64, []byte) error) error {
+		return scan(ctx, from, func(base int64, raw []byte) error {
+			seen(base)
+			return fn(base, raw)
+		})
+	}
+	return s
+}
+
 // errScanned ends a scan that has seen enough.
 var errScanned = errors.New("scanned")
 

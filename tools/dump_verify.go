@@ -78,11 +78,15 @@ func (v *storedVerifier) directory(ctx context.Context, o VerifyStoredOptions) (
 	if err != nil {
 		return err
 	}
+	infos = slices.DeleteFunc(infos, func(i engine.PartitionInfo) bool {
+		return o.Topic != "" && i.Topic != o.Topic || o.Partition >= 0 && i.Partition != o.Partition
+	})
+	bar := v.out.Progress("Verifying "+o.DataDir, int64(len(infos)), InReplicas)
+	defer bar.Clear()
 	for _, i := range infos {
-		if o.Topic != "" && i.Topic != o.Topic || o.Partition >= 0 && i.Partition != o.Partition {
-			continue
-		}
 		found, err := e.Inspect(ctx, i.ID)
+		bar.Add(1)
+		bar.Clear()
 		if err := v.print(topicPartition{i.Topic, i.Partition}, o.DataDir, found, err); err != nil {
 			return err
 		}

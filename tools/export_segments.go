@@ -125,9 +125,17 @@ func (o ExportOptions) export(ctx context.Context, partition int32, s batchSourc
 		return 0, err
 	}
 	next := s.start
+	first, end := max(s.start, o.Filter.From), s.end
+	if o.Filter.To >= 0 {
+		end = min(end, o.Filter.To)
+	}
+	bar := out.Progress("Exporting "+tp.String(), end-first, InRecords)
+	defer bar.Clear()
+	s = s.watched(func(base int64) { bar.Set(base - first) })
 	err = s.filtered(ctx, o.Filter, func(base int64, raw []byte) error {
 		h, bad := checkBatch(base, raw)
 		if bad != nil {
+			bar.Clear()
 			out.warn("%s: batch at offset %d is left out: %v", tp, base, bad)
 			damaged++
 			return nil
@@ -141,6 +149,7 @@ func (o ExportOptions) export(ctx context.Context, partition int32, s batchSourc
 	if err := w.Close(max(s.start, o.Filter.From)); err != nil {
 		return damaged, err
 	}
+	bar.Clear()
 	done := exportedPartition{
 		Topic: o.Topic, Partition: partition, Dir: dir, Start: s.start, Next: next, Segments: w.Segments, Batches: w.Batches, Bytes: w.Bytes, Damaged: damaged,
 	}

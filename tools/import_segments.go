@@ -172,7 +172,13 @@ func (o ImportOptions) load(ctx context.Context, conn Connection, s importSource
 	if err != nil {
 		return err
 	}
-	txns, err := segment.FindTransactions(files)
+	size, err := segment.Size(files)
+	if err != nil {
+		return err
+	}
+	bar := out.Progress(fmt.Sprintf("Importing %s-%d", o.Topic, s.partition), 2*size, InBytes) // they are read twice
+	defer bar.Clear()
+	txns, err := segment.FindTransactions(files, func(b segment.Batch) { bar.Add(int64(len(b.Raw))) })
 	if err != nil {
 		return err
 	}
@@ -187,6 +193,7 @@ func (o ImportOptions) load(ctx context.Context, conn Connection, s importSource
 				return err
 			}
 		}
+		bar.Add(int64(len(b.Raw)))
 		return l.batch(ctx, b)
 	})
 	if l.cl != nil {
@@ -194,6 +201,7 @@ func (o ImportOptions) load(ctx context.Context, conn Connection, s importSource
 		err = errors.Join(err, l.cl.Flush(ctx))
 	}
 	l.done.Tail = tail
+	bar.Clear()
 	return l.finish(err, context.Cause(ctx), out)
 }
 

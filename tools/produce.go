@@ -95,7 +95,7 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 	if err != nil {
 		return UsageError{err}
 	}
-	reader, closeInput, err := o.reader()
+	reader, closeInput, err := o.reader(out)
 	if err != nil {
 		return err
 	}
@@ -116,6 +116,7 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.DeliveryTimeout+o.RequestTimeout)
 	defer cancel()
 	flushErr := cl.Flush(flushCtx)
+	closeInput() // takes the bar away before the result is printed
 	sum := d.summary(o.Topic)
 	if out.JSON {
 		readErr = errors.Join(readErr, out.writeJSON(sum))
@@ -155,8 +156,8 @@ func (o ProduceOptions) clientOptions() ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// reader opens the input.
-func (o ProduceOptions) reader() (recordReader, func(), error) {
+// reader opens the input. Reading a file shows a bar; closing the input takes it away.
+func (o ProduceOptions) reader(out Output) (recordReader, func(), error) {
 	props, err := parseReaderProperties(o.ReaderProperties)
 	if err != nil {
 		return nil, nil, UsageError{err}
@@ -167,7 +168,15 @@ func (o ProduceOptions) reader() (recordReader, func(), error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		in, closeInput = f, func() { _ = f.Close() } // only read
+		info, err := f.Stat()
+		if err != nil {
+			return nil, nil, errors.Join(err, f.Close())
+		}
+		bar := out.Progress("Producing "+o.File, info.Size(), InBytes)
+		in, closeInput = progressReader{f, bar}, func() {
+			bar.Clear()
+			_ = f.Close() // only read
+		}
 	}
 	if o.JSONInput {
 		return newJSONReader(in), closeInput, nil

@@ -171,6 +171,11 @@ func (c *consumption) run(ctx context.Context) error {
 			return err
 		}
 	}
+	var bar *tools.Progress
+	if !c.opts.Detailed {
+		bar = c.out.Progress("Reading "+c.opts.Topic, c.opts.Records, tools.InRecords)
+		defer bar.Clear()
+	}
 	last, lastRecord := *c.snapshot(c.began), time.Now()
 	for c.records < c.opts.Records {
 		if ctx.Err() != nil {
@@ -186,6 +191,7 @@ func (c *consumption) run(ctx context.Context) error {
 			c.records++
 			c.bytes += int64(len(r.Key) + len(r.Value))
 		})
+		bar.Set(c.records)
 		now := time.Now()
 		if !fetches.Empty() && fetches.NumRecords() > 0 {
 			lastRecord = now
@@ -198,6 +204,7 @@ func (c *consumption) run(ctx context.Context) error {
 			last = *next
 		}
 		if now.Sub(lastRecord) > c.opts.Timeout {
+			bar.Clear()
 			c.out.Warn("Exiting before consuming the expected number of records: timeout (%d ms) exceeded. `--timeout` allows for a longer wait.", c.opts.Timeout.Milliseconds())
 			if c.records == 0 {
 				c.out.Warn("No record came at all; `cairn get-offsets --topic %s` tells whether there are any.", c.opts.Topic)
@@ -205,6 +212,7 @@ func (c *consumption) run(ctx context.Context) error {
 			break
 		}
 	}
+	bar.Clear()
 	return c.finish()
 }
 

@@ -135,6 +135,8 @@ func (v *verification) run(ctx context.Context, addrs []string, config clientcon
 // send produces all numbers, or until ctx ends.
 func (v *verification) send(ctx context.Context, config clientconfig.Producer) error {
 	began := time.Now()
+	bar := v.out.Progress("Sending to "+v.opts.Topic, v.opts.Messages, tools.InRecords)
+	defer bar.Clear()
 	deliver := context.WithoutCancel(ctx)
 	for i := range v.opts.Messages {
 		if v.opts.Throughput > 0 {
@@ -151,6 +153,7 @@ func (v *verification) send(ctx context.Context, config clientconfig.Producer) e
 		if ctx.Err() != nil {
 			break
 		}
+		bar.Set(i)
 		v.client.Produce(deliver, &kgo.Record{Value: strconv.AppendInt([]byte(v.prefix+"."), i, 10)}, func(r *kgo.Record, err error) { v.sent(i, r, err) })
 	}
 	flushCtx, cancel := context.WithTimeout(deliver, config.DeliveryTimeout+config.RequestTimeout)
@@ -224,6 +227,8 @@ func (v *verification) read(ctx context.Context, addrs []string, from map[int32]
 	}
 	defer cl.Close()
 	newest := map[int32]int64{} // largest number read so far, by partition
+	bar := v.out.Progress("Reading "+v.opts.Topic, v.result.Verdict.Sent, tools.InRecords)
+	defer bar.Clear()
 	for len(left) > 0 {
 		fetches := cl.PollRecords(ctx, 100_000)
 		if err := fetchError(fetches); err != nil {
@@ -238,6 +243,7 @@ func (v *verification) read(ctx context.Context, addrs []string, from map[int32]
 				delete(left, r.Partition)
 			}
 		})
+		bar.Set(v.result.Read)
 	}
 	return nil
 }

@@ -21,11 +21,12 @@ type Transactions struct {
 // span is an aborted transaction: its first offset and that of its marker.
 type span struct{ first, marker int64 }
 
-// FindTransactions scans the files for markers.
-func FindTransactions(files []string) (*Transactions, error) {
+// FindTransactions scans the files for markers. read is told of each batch.
+func FindTransactions(files []string, read func(Batch)) (*Transactions, error) {
 	t := &Transactions{open: map[int64]int64{}, aborted: map[int64][]span{}}
 	_, err := Scan(files, func(b Batch) error {
 		t.add(b)
+		read(b)
 		return nil
 	})
 	return t, err

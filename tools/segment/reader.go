@@ -53,6 +53,18 @@ func Files(dir string) ([]string, error) {
 	return files, nil
 }
 
+// Size is how many bytes the files have together.
+func Size(files []string) (total int64, err error) {
+	for _, path := range files {
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0, err
+		}
+		total += info.Size()
+	}
+	return total, nil
+}
+
 // Scan calls fn with the batches of the files, in order, until it fails. The last file may end with bytes that are no batch, as a killed
 // broker leaves them: how many is returned. Anything else that is not as it should be is ErrDamaged.
 func Scan(files []string, fn func(Batch) error) (tail int64, err error) {

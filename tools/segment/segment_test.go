@@ -222,7 +222,7 @@ func TestTransactionsAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	txns, err := FindTransactions(files)
+	txns, err := FindTransactions(files, func(Batch) {})
 	if err != nil {
 		t.Fatal(err)
 	}
