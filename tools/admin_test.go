@@ -52,8 +52,8 @@ func TestConfigEntitiesAndChangesAreChecked(t *testing.T) {
 	topic := ConfigEntity{Type: "topics", Name: "t"}
 	for want, o := range map[string]AlterConfigsOptions{
 		"cairn has no quotas":                 {ConfigEntity: ConfigEntity{Type: "users", Name: "u"}, Add: "a=b"},
-		"groups have no configs":              {ConfigEntity: ConfigEntity{Type: "groups", Name: "u"}, Add: "a=b"},
-		"want topics or brokers":              {ConfigEntity: ConfigEntity{Type: "topic", Name: "u"}, Add: "a=b"},
+		"broker-loggers have no configs":      {ConfigEntity: ConfigEntity{Type: "broker-loggers", Name: "1"}, Add: "a=b"},
+		"want topics, groups or brokers":      {ConfigEntity: ConfigEntity{Type: "topic", Name: "u"}, Add: "a=b"},
 		"--entity-default goes with":          {ConfigEntity: ConfigEntity{Type: "topics", Default: true}, Add: "a=b"},
 		"want the id of a broker":             {ConfigEntity: ConfigEntity{Type: "brokers", Name: "x"}, Add: "a=b"},
 		"say whose configs":                   {ConfigEntity: ConfigEntity{Type: "topics"}, Add: "a=b"},
@@ -121,6 +121,7 @@ func TestLogDirsFeaturesAndOffsets(t *testing.T) {
 	if err := DescribeFeatures(ctx, conn, c.output(true)); err != nil || !strings.HasPrefix(c.out.String(), "[") {
 		t.Errorf("features: %v, %s", err, c.out.String())
 	}
+	checkPartitionPatterns(t)
 	for text, want := range map[string]int64{"": -1, "latest": -1, "earliest-pending-upload": -6, "-3": -3, "1700000000000": 1700000000000} {
 		if got, err := offsetTime(text); err != nil || got != want {
 			t.Errorf("--time %q: %d, %v", text, got, err)
@@ -134,6 +135,34 @@ func TestLogDirsFeaturesAndOffsets(t *testing.T) {
 	for text, want := range map[string]string{"1,x": "no broker id", "": "no broker ids", "1, 1": "named twice", "-1": "no broker id"} {
 		if list, err := ParseIDs(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
+		}
+	}
+}
+
+func checkPartitionPatterns(t *testing.T) {
+	t.Helper()
+	all := []topicPartition{{"t", 0}, {"t", 1}, {"t", 2}, {"tt", 0}, {"u", 1}}
+	for text, want := range map[string]string{
+		"t": "t-0 t-1 t-2", "t:1": "t-1", "t:0-2": "t-0 t-1", "t:1-": "t-1 t-2", ":-1": "t-0 tt-0", "t+:0,u": "t-0 tt-0 u-1", "x": "", "t:": "t-0 t-1 t-2", ":": "t-0 t-1 t-2 tt-0 u-1",
+	} {
+		p, err := GetOffsetsOptions{TopicPartitions: text}.wanted()
+		if err != nil {
+			t.Errorf("--topic-partitions %s: %v", text, err)
+			continue
+		}
+		var got []topicPartition
+		for _, tp := range all {
+			if p.has(tp.Topic, tp.Partition) {
+				got = append(got, tp)
+			}
+		}
+		if s := joinPartitions(got, " "); s != want {
+			t.Errorf("--topic-partitions %s picks %s, want %s", text, s, want)
+		}
+	}
+	for _, o := range []GetOffsetsOptions{{TopicPartitions: "t:x"}, {TopicPartitions: "("}, {TopicPartitions: "t:0-x"}, {TopicPartitions: "t", Topic: "t"}, {Topic: "("}} {
+		if _, err := o.wanted(); err == nil {
+			t.Errorf("%+v was taken", o)
 		}
 	}
 }

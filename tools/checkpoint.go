@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"cairn/engine"
 	"cairn/wire/private"
 )
@@ -46,8 +44,9 @@ func Checkpoint(ctx context.Context, conn Connection, o CheckpointOptions, out O
 	if err != nil {
 		return fmt.Errorf("broker %d: %w", broker, err)
 	}
-	if s := resp.(*private.CheckpointResponse).Body.Status; s.Code != 0 {
-		return fmt.Errorf("broker %d: %s: %w", broker, s.Message, kerr.ErrorForCode(s.Code))
+	s := resp.(*private.CheckpointResponse).Body.Status
+	if err := brokerError(s.Code, &s.Message); err != nil {
+		return fmt.Errorf("broker %d: %w", broker, err)
 	}
 	if out.JSON {
 		return out.writeJSON(map[string]any{"broker": broker, "dir": dir})

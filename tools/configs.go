@@ -14,9 +14,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// ConfigEntity is what configs belong to: a topic, a broker, or the defaults of all brokers.
+// ConfigEntity is what configs belong to: a topic, a group, a broker, or the defaults of all brokers.
 type ConfigEntity struct {
-	Type    string // topics or brokers, as Kafka's --entity-type
+	Type    string // topics, groups or brokers, as Kafka's --entity-type
 	Name    string // empty: all of the type, for describe
 	Default bool   // the brokers' defaults
 }
@@ -24,19 +24,20 @@ type ConfigEntity struct {
 // The types of entities.
 const (
 	topicEntities  = "topics"
+	groupEntities  = "groups"
 	brokerEntities = "brokers"
 )
 
 // check refuses what cairn has no configs for, and says so.
 func (e ConfigEntity) check() error {
 	switch e.Type {
-	case topicEntities, brokerEntities:
+	case topicEntities, groupEntities, brokerEntities:
 	case "users", "clients", "ips":
 		return fmt.Errorf("%s have no configs: cairn has no quotas and no SCRAM credentials yet", e.Type)
-	case "groups", "client-metrics", "broker-loggers":
-		return fmt.Errorf("%s have no configs in cairn; --entity-type topics or brokers have", e.Type)
+	case "client-metrics", "broker-loggers":
+		return fmt.Errorf("%s have no configs in cairn; --entity-type topics, groups or brokers have", e.Type)
 	default:
-		return fmt.Errorf("--entity-type %q: want topics or brokers", e.Type)
+		return fmt.Errorf("--entity-type %q: want topics, groups or brokers", e.Type)
 	}
 	switch {
 	case e.Default && (e.Type != brokerEntities || e.Name != ""):
@@ -54,20 +55,21 @@ func (e ConfigEntity) words() string {
 	switch {
 	case e.Default:
 		return "default config for brokers in the cluster"
-	case e.Type == topicEntities:
-		return "config for topic " + e.Name
 	default:
-		return "config for broker " + e.Name
+		return "config for " + e.kind() + " " + e.Name
 	}
 }
+
+// kind is the type of one entity: topic, group or broker. The flag that is short for it has that name, too.
+func (e ConfigEntity) kind() string { return strings.TrimSuffix(e.Type, "s") }
 
 // refused adds to a broker's error what to look at.
 func (e ConfigEntity) refused(err error) error {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return fmt.Errorf("%s: %w", e.words(), TopicSelection{Topic: e.Name}.missing())
-	case errors.Is(err, kerr.InvalidConfig) && e.Type == topicEntities:
-		return fmt.Errorf("%s: %w; `cairn configs describe --topic %s --all` lists the names with their values", e.words(), err, e.Name)
+	case errors.Is(err, kerr.InvalidConfig) && e.Name != "":
+		return fmt.Errorf("%s: %w; `cairn configs describe --%s %s --all` lists the names with their values", e.words(), err, e.kind(), e.Name)
 	default:
 		return fmt.Errorf("%s: %w", e.words(), err)
 	}
@@ -86,10 +88,14 @@ func (e ConfigEntity) head(all bool) string {
 }
 
 func (e ConfigEntity) resource() (kmsg.ConfigResourceType, string) {
-	if e.Type == topicEntities {
+	switch e.Type {
+	case topicEntities:
 		return kmsg.ConfigResourceTypeTopic, e.Name
+	case groupEntities:
+		return kmsg.ConfigResourceTypeGroupConfig, e.Name
+	default:
+		return kmsg.ConfigResourceTypeBroker, e.Name
 	}
-	return kmsg.ConfigResourceTypeBroker, e.Name
 }
 
 // ownSource is the source of what was set for the entity itself.
@@ -97,6 +103,8 @@ func (e ConfigEntity) ownSource() kmsg.ConfigSource {
 	switch {
 	case e.Type == topicEntities:
 		return kmsg.ConfigSourceDynamicTopicConfig
+	case e.Type == groupEntities:
+		return kmsg.ConfigSourceGroupConfig
 	case e.Default:
 		return kmsg.ConfigSourceDynamicDefaultBrokerConfig
 	default:
@@ -161,13 +169,21 @@ func DescribeConfigs(ctx context.Context, conn Connection, e ConfigEntity, all b
 	return err
 }
 
-// expand lists all entities of the type where none is named, the brokers' defaults behind the brokers.
+// expand lists all entities of the type where none is named, the brokers' defaults behind the brokers. Groups are those that there are: configs
+// may be set for others, too, but nothing lists these.
 func (e ConfigEntity) expand(ctx context.Context, cl *kgo.Client) ([]ConfigEntity, error) {
 	if e.Name != "" || e.Default {
 		return []ConfigEntity{e}, nil
 	}
 	var list []ConfigEntity
-	if e.Type == brokerEntities {
+	switch e.Type {
+	case groupEntities:
+		groups, err := listGroups(ctx, cl, nil, nil)
+		for _, g := range groups {
+			list = append(list, ConfigEntity{Type: e.Type, Name: g.Group})
+		}
+		return list, err
+	case brokerEntities:
 		addresses, err := brokerAddresses(ctx, cl)
 		if err != nil {
 			return nil, err
@@ -205,13 +221,21 @@ func (e ConfigEntity) describe(ctx context.Context, cl *kgo.Client, all bool) ([
 			}
 			d := describedConfig{Name: c.Name, Value: c.Value, Sensitive: c.IsSensitive, Synonyms: []configSynonym{}}
 			for _, s := range c.ConfigSynonyms {
-				d.Synonyms = append(d.Synonyms, configSynonym{s.Source.String(), s.Name, s.Value})
+				d.Synonyms = append(d.Synonyms, configSynonym{sourceName(s.Source), s.Name, s.Value})
 			}
 			configs = append(configs, d)
 		}
 	}
 	slices.SortFunc(configs, func(a, b describedConfig) int { return strings.Compare(a.Name, b.Name) })
 	return configs, nil
+}
+
+// sourceName is Kafka's name of a source. The library's differ for one.
+func sourceName(s kmsg.ConfigSource) string {
+	if s == kmsg.ConfigSourceGroupConfig {
+		return "DYNAMIC_GROUP_CONFIG"
+	}
+	return s.String()
 }
 
 // line is Kafka's line.

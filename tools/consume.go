@@ -17,6 +17,7 @@ import (
 // Kafka's does in a group of its own that commits nothing: the records are the same, and nobody waits for a rebalance.
 type ConsumeOptions struct {
 	Topic               string
+	Include             string // instead: topics whose whole names match this regular expression, those too that come later
 	Group               string // share the topic with the other members of a consumer group, and commit
 	Partition           int32  // -1: all of them
 	Offset              string // earliest, latest or a number; with a number a partition is needed
@@ -79,7 +80,7 @@ func (o ConsumeOptions) formatter(asJSON bool) (recordFormatter, error) {
 
 // Consume prints records until MaxMessages, the timeout without a record, or the end of ctx; then it says on out.Err how many there were.
 func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output) error {
-	if err := o.checkGroup(); err != nil {
+	if err := errors.Join(o.checkGroup(), o.checkInclude()); err != nil {
 		return UsageError{err}
 	}
 	start, err := o.start()
@@ -98,19 +99,22 @@ func Consume(ctx context.Context, conn Connection, o ConsumeOptions, out Output)
 	if o.Group != "" {
 		return o.consumeGroup(ctx, conn, start, format, out, opts)
 	}
-	cl, err := conn.open(ctx, out, append(opts, kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(kgo.NoResetOffset()))...)
+	opts = append(opts, kgo.ConsumeStartOffset(start), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
+	cl, err := conn.open(ctx, out, append(opts, o.included()...)...)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	// That a wrong topic or partition is an error is seen here; reading would wait for it.
-	if _, err := partitionsOf(ctx, cl, o.Topic, o.Partition); err != nil {
-		return err
-	}
-	if o.Partition < 0 {
-		cl.AddConsumeTopics(o.Topic)
-	} else {
-		cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{o.Topic: {o.Partition: start}})
+	if o.Include == "" {
+		// That a wrong topic or partition is an error is seen here; reading would wait for it.
+		if _, err := partitionsOf(ctx, cl, o.Topic, o.Partition); err != nil {
+			return err
+		}
+		if o.Partition < 0 {
+			cl.AddConsumeTopics(o.Topic)
+		} else {
+			cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{o.Topic: {o.Partition: start}})
+		}
 	}
 	c := consumption{cl: cl, opts: o, format: format, out: out}
 	err = c.run(ctx)
@@ -192,9 +196,11 @@ func (c *consumption) tellLeaderless(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
-	rt := kmsg.NewMetadataRequestTopic()
-	rt.Topic = kmsg.StringPtr(c.opts.Topic)
-	req.Topics = append(req.Topics, rt)
+	if c.opts.Include == "" { // else all are asked about
+		rt := kmsg.NewMetadataRequestTopic()
+		rt.Topic = kmsg.StringPtr(c.opts.Topic)
+		req.Topics = append(req.Topics, rt)
+	}
 	resp, err := req.RequestWith(ctx, c.cl)
 	if err != nil {
 		return err
@@ -202,8 +208,8 @@ func (c *consumption) tellLeaderless(ctx context.Context) error {
 	var leaderless []topicPartition
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
-			if p.Leader < 0 && (c.opts.Partition < 0 || c.opts.Partition == p.Partition) {
-				leaderless = append(leaderless, topicPartition{c.opts.Topic, p.Partition})
+			if p.Leader < 0 && c.opts.takes(deref(t.Topic), p.Partition) {
+				leaderless = append(leaderless, topicPartition{deref(t.Topic), p.Partition})
 			}
 		}
 	}

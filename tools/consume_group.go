@@ -35,14 +35,19 @@ func (o ConsumeOptions) consumeGroup(ctx context.Context, conn Connection, start
 			out.warn("committing offsets before partitions are given up: %v", err)
 		}
 	}
-	cl, err := conn.open(ctx, out, append(opts, kgo.ConsumerGroup(o.Group), kgo.ConsumeTopics(o.Topic), kgo.ConsumeResetOffset(start),
-		kgo.AutoCommitMarks(), kgo.OnPartitionsRevoked(commit), kgo.BlockRebalanceOnPoll())...)
+	opts = append(opts, kgo.ConsumerGroup(o.Group), kgo.ConsumeResetOffset(start), kgo.AutoCommitMarks(), kgo.OnPartitionsRevoked(commit), kgo.BlockRebalanceOnPoll())
+	if o.Include == "" {
+		opts = append(opts, kgo.ConsumeTopics(o.Topic))
+	}
+	cl, err := conn.open(ctx, out, append(opts, o.included()...)...)
 	if err != nil {
 		return err
 	}
 	defer cl.CloseAllowingRebalance()
-	if _, err := partitionsOf(ctx, cl, o.Topic, -1); err != nil {
-		return err
+	if o.Include == "" {
+		if _, err := partitionsOf(ctx, cl, o.Topic, -1); err != nil {
+			return err
+		}
 	}
 	c := consumption{cl: cl, opts: o, format: format, out: out}
 	err = c.run(ctx)

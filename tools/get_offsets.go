@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 type GetOffsetsOptions struct {
 	Topic           string // a regular expression that matches whole names; empty: all
 	Partitions      []int32
+	TopicPartitions string // Kafka's PATTERN[:PARTITION|:FROM-TO],..., instead of both
 	Time            string // latest, earliest, max-timestamp, earliest-local, latest-tiered, earliest-pending-upload, or a number
 	ExcludeInternal bool
 }
@@ -49,9 +49,9 @@ func GetOffsets(ctx context.Context, conn Connection, o GetOffsetsOptions, out O
 	if err != nil {
 		return UsageError{err}
 	}
-	pattern, err := regexp.Compile("^(?:" + o.Topic + ")$")
+	wanted, err := o.wanted()
 	if err != nil {
-		return UsageError{fmt.Errorf("--topic: %w", err)}
+		return UsageError{err}
 	}
 	cl, err := conn.openAdmin(ctx, out)
 	if err != nil {
@@ -67,11 +67,9 @@ func GetOffsets(ctx context.Context, conn Connection, o GetOffsetsOptions, out O
 	req := kmsg.NewPtrListOffsetsRequest()
 	for _, m := range topics {
 		t := kmsg.NewListOffsetsRequestTopic()
-		if t.Topic = deref(m.Topic); o.Topic != "" && !pattern.MatchString(t.Topic) {
-			continue
-		}
+		t.Topic = deref(m.Topic)
 		for _, mp := range m.Partitions {
-			if len(o.Partitions) == 0 || slices.Contains(o.Partitions, mp.Partition) {
+			if wanted.has(t.Topic, mp.Partition) {
 				p := kmsg.NewListOffsetsRequestTopicPartition()
 				p.Partition, p.Timestamp = mp.Partition, at
 				t.Partitions = append(t.Partitions, p)

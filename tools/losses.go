@@ -22,7 +22,7 @@ type LossesOptions struct {
 // ListLosses returns what is known to be lost, oldest first.
 func ListLosses(ctx context.Context, conn Connection, o LossesOptions) ([]Loss, error) {
 	if o.Topic == "" && o.Partition >= 0 {
-		return nil, errors.New("--partition needs --topic")
+		return nil, UsageError{errors.New("--partition needs --topic")}
 	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()

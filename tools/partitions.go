@@ -84,13 +84,13 @@ func (s PartitionSelection) partitions() ([]topicPartition, error) {
 	}
 	switch {
 	case ways != 1:
-		return nil, errors.New("say which partitions in one way: --topic with --partition, --all-topic-partitions, or --path-to-json-file")
+		return nil, UsageError{errors.New("say which partitions in one way: --topic with --partition, --all-topic-partitions, or --path-to-json-file")}
 	case s.All:
 		return nil, nil
 	case s.File != "":
 		return readPartitionsFile(s.File)
 	case s.Partition < 0:
-		return nil, errors.New("--topic needs --partition; --all-topic-partitions takes all of the cluster")
+		return nil, UsageError{errors.New("--topic needs --partition; --all-topic-partitions takes all of the cluster")}
 	}
 	return []topicPartition{{s.Topic, s.Partition}}, nil
 }

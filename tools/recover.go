@@ -76,13 +76,13 @@ func Recover(ctx context.Context, conn Connection, o RecoverOptions, out Output)
 func (o RecoverOptions) validate() error {
 	switch {
 	case o.Topic == "" || o.Partition < 0:
-		return errors.New("say which records with --topic and --partition; `cairn losses` lists what was lost")
+		return UsageError{errors.New("say which records with --topic and --partition; `cairn losses` lists what was lost")}
 	case o.To == "":
-		return errors.New("say with --to which topic gets the records")
+		return UsageError{errors.New("say with --to which topic gets the records")}
 	case o.DataDir != "" && o.Broker >= 0:
-		return errors.New("--broker and --data-dir exclude each other: a live broker is asked, the directory of a stopped one is read")
+		return UsageError{errors.New("--broker and --data-dir exclude each other: a live broker is asked, the directory of a stopped one is read")}
 	case o.DataDir != "" && o.Remove:
-		return errors.New("--remove needs a live broker: a data directory is only read")
+		return UsageError{errors.New("--remove needs a live broker: a data directory is only read")}
 	}
 	return nil
 }

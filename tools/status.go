@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,8 +16,11 @@ import (
 	"cairn/wire/private"
 )
 
-// statusListMax bounds the partitions, groups and warnings that a screen has room for; the JSON form has all.
-const statusListMax = 8
+// What a screen has room for; the JSON form has all.
+const (
+	statusListMax    = 8 // partitions, groups, warnings
+	statusBrokersMax = 16
+)
 
 // ClusterStatus is the state of a cluster at one look. Sizes are in bytes; -1: not told.
 type ClusterStatus struct {
@@ -64,7 +68,11 @@ type groupLag struct {
 // loss that nobody has dealt with.
 func (s *ClusterStatus) Healthy() bool {
 	return s.Controller >= 0 && len(s.Offline)+len(s.UnderReplicated)+len(s.UnderMinISR)+s.Losses+len(s.Unanswered) == 0 &&
-		!slices.ContainsFunc(s.Brokers, func(b brokerStatus) bool { return b.Fenced || b.SpaceLevel > 0 || len(b.Damaged) > 0 })
+		!slices.ContainsFunc(s.Brokers, brokerStatus.needsAttention)
+}
+
+func (b brokerStatus) needsAttention() bool {
+	return b.Fenced || b.SpaceLevel > 0 || len(b.Damaged) > 0
 }
 
 // Status prints one screen about the cluster. The error is nil also when the cluster is not healthy, unless failing is asked for.
@@ -76,7 +84,7 @@ func Status(ctx context.Context, conn Connection, check bool, out Output) error 
 	if out.JSON {
 		err = out.writeJSON(s)
 	} else {
-		_, err = fmt.Fprint(out.Out, s.screen())
+		_, err = fmt.Fprint(out.Out, s.screen(time.Now()))
 	}
 	if err == nil && check && !s.Healthy() {
 		err = fmt.Errorf("the cluster needs attention")

@@ -2,11 +2,13 @@ package tools
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 )
 
 // screen is the status for a person: what asks for attention has a line of its own.
-func (s *ClusterStatus) screen() string {
+func (s *ClusterStatus) screen(now time.Time) string {
 	var b strings.Builder
 	verdict := "healthy"
 	if !s.Healthy() {
@@ -24,7 +26,7 @@ func (s *ClusterStatus) screen() string {
 	fmt.Fprintf(&b, "Controller: %s (voters %s)\n", controller, strings.Join(voters, ","))
 	fmt.Fprintf(&b, "Topics: %d  Partitions: %d  Offline: %d  Under-replicated: %d  Under min ISR: %d\n", s.Topics, s.Partitions, len(s.Offline),
 		len(s.UnderReplicated), len(s.UnderMinISR))
-	s.writeBrokers(&b)
+	s.writeBrokers(&b, now)
 	for _, list := range []struct {
 		name string
 		tps  []topicPartition
@@ -68,19 +70,42 @@ func more(n int) string {
 	return fmt.Sprintf(" and %d more", n-statusListMax)
 }
 
-func (s *ClusterStatus) writeBrokers(b *strings.Builder) {
+// shownBrokers are as many as a screen has room for, those first that ask for attention.
+func (s *ClusterStatus) shownBrokers() []brokerStatus {
+	if len(s.Brokers) <= statusBrokersMax {
+		return s.Brokers
+	}
+	list := slices.Clone(s.Brokers)
+	slices.SortStableFunc(list, func(a, b brokerStatus) int {
+		switch x, y := a.needsAttention(), b.needsAttention(); {
+		case x == y:
+			return 0
+		case x:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return list[:statusBrokersMax]
+}
+
+func (s *ClusterStatus) writeBrokers(b *strings.Builder, now time.Time) {
 	t := &table{}
 	for _, head := range []string{"BROKER", "ADDRESS", "STATE", "LEADERS", "REPLICAS", "OUT-OF-SYNC", "STORED", "DISK-FREE", "SCRUBBED"} {
 		t.column(head, len(head))
 	}
-	for _, br := range s.Brokers {
+	shown := s.shownBrokers()
+	for _, br := range shown {
 		state := "live"
 		if br.Fenced {
 			state = "FENCED"
 		}
-		t.row(fmt.Sprint(br.ID), br.Address, state, fmt.Sprint(br.Leaders), fmt.Sprint(br.Replicas), fmt.Sprint(br.Behind), bytesText(br.Stored), freeText(br), scrubText(br))
+		t.row(fmt.Sprint(br.ID), br.Address, state, fmt.Sprint(br.Leaders), fmt.Sprint(br.Replicas), fmt.Sprint(br.Behind), bytesText(br.Stored), freeText(br), scrubText(br, now))
 	}
 	t.write(b)
+	if n := len(s.Brokers) - len(shown); n > 0 {
+		fmt.Fprintf(b, "%d more brokers; `cairn status --json` has all\n", n)
+	}
 }
 
 func (s *ClusterStatus) writeGroups(b *strings.Builder) {
@@ -116,12 +141,19 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %s", v, units[i])
 }
 
-// scrubText is when the broker had last checked all that it stores.
-func scrubText(b brokerStatus) string {
+// scrubText is how long ago the broker had last checked all that it stores.
+func scrubText(b brokerStatus, now time.Time) string {
 	if b.ScrubEndedMs == 0 {
 		return missing
 	}
-	return timeText(b.ScrubEndedMs)
+	switch age := now.Sub(time.UnixMilli(b.ScrubEndedMs)); {
+	case age < time.Hour:
+		return fmt.Sprintf("%d min ago", max(age, 0)/time.Minute)
+	case age < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", age/time.Hour)
+	default:
+		return fmt.Sprintf("%d days ago", age/(24*time.Hour))
+	}
 }
 
 func freeText(b brokerStatus) string {

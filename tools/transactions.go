@@ -188,12 +188,14 @@ func comparePartitions(a, b topicPartition) int {
 	return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
 
-// ForceTerminateTransaction aborts the transaction of a transactional id and fences its producer. Unlike Kafka's tool it does not make an id
-// that nobody has used: that is TRANSACTIONAL_ID_NOT_FOUND.
+// ForceTerminateTransaction aborts the transaction of a transactional id and fences its producer. An id that nobody has used is made by it, as by
+// Kafka's tool, and with a warning, as it may be a typing error.
 func ForceTerminateTransaction(ctx context.Context, conn Connection, id string, out Output) error {
 	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
-		if _, err := describeTransactions(ctx, cl, time.Now(), id); err != nil {
-			return withListHint(err)
+		_, err := describeTransactions(ctx, cl, time.Now(), id)
+		unused := errors.Is(err, kerr.TransactionalIDNotFound)
+		if err != nil && !unused {
+			return err
 		}
 		req := kmsg.NewPtrInitProducerIDRequest()
 		req.TransactionalID, req.ProducerID, req.ProducerEpoch = &id, -1, -1
@@ -215,7 +217,11 @@ func ForceTerminateTransaction(ctx context.Context, conn Connection, id string, 
 				return fmt.Errorf("transactional id %q: %w: %w", id, err, ctx.Err())
 			}
 		}
-		out.note("No transaction of %s is open any more, and its producer is fenced.", id)
+		if unused {
+			out.warn("Transactional id '%s' did not exist; it is created; `cairn transactions list` shows those that there are", id)
+		} else {
+			out.note("No transaction of %s is open any more, and its producer is fenced.", id)
+		}
 		if out.JSON {
 			return out.writeJSON(map[string]string{"transactionalId": id})
 		}

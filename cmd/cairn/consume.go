@@ -21,6 +21,7 @@ Examples:
 
    cairn consume --topic words --from-beginning --timeout-ms 1000
    cairn consume --topic words --group readers --from-beginning
+   cairn consume --include 'words|chat.*' --formatter-property print.key=true
    cairn consume --topic chat --partition 0 --offset 1200 --max-messages 10 --formatter-property print.key=true`
 
 func consumeCommand() *cli.Command {
@@ -29,8 +30,10 @@ func consumeCommand() *cli.Command {
 		Name:        "consume",
 		Usage:       "print records",
 		Description: consumeHelp,
-		Flags: append(connectionFlags("command-property", "consumer-property"), jsonFlag(),
+		Flags: append(append(connectionFlags("command-property", "consumer-property"), jsonFlag()), append(unusedFlags("formatter", "formatter-config",
+			"key-deserializer", "value-deserializer"),
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic"},
+			&cli.StringFlag{Name: "include", Usage: "instead: the topics whose whole names match the regular expression `PATTERN`, those too that come later"},
 			&cli.StringFlag{Name: "group", Usage: "`NAME` of the consumer group to be a member of"},
 			&cli.IntFlag{Name: "partition", Usage: "read partition `N` alone; -1: all", Value: -1},
 			&cli.StringFlag{Name: "offset", Usage: "start at `OFFSET`: earliest, latest, or a number (then with --partition)", Value: d.Offset},
@@ -40,17 +43,20 @@ func consumeCommand() *cli.Command {
 			&cli.StringFlag{Name: "isolation-level", Usage: "`LEVEL`: read_uncommitted or read_committed", Value: d.Isolation},
 			&cli.StringSliceFlag{Name: "formatter-property", Aliases: []string{"property"}, Usage: "what is printed, `NAME=VALUE`; may be repeated"},
 			&cli.BoolFlag{Name: "raw", Usage: "write values alone, byte for byte, with nothing between them"},
-		),
+		)...),
 		Action: consume,
 	}
 }
 
 func consume(c *cli.Context) error {
-	if err := need(c, "topic"); err != nil {
-		return err
+	if c.String("include") == "" {
+		if err := need(c, "topic"); err != nil {
+			return err
+		}
 	}
+	tellUnused(c)
 	o := tools.DefaultConsumeOptions()
-	o.Group = c.String("group")
+	o.Group, o.Include = c.String("group"), c.String("include")
 	o.Topic, o.Offset, o.FromBeginning, o.MaxMessages = c.String("topic"), c.String("offset"), c.Bool("from-beginning"), c.Int64("max-messages")
 	o.Isolation, o.FormatterProperties, o.Raw = c.String("isolation-level"), c.StringSlice("formatter-property"), c.Bool("raw")
 	if o.MaxMessages < -1 {

@@ -16,7 +16,11 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
+		signals = append(signals, syscall.SIGHUP) // the terminal was closed: a cluster of `cairn dev` ends with it
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	go func() { // lives as long as the process
 		<-ctx.Done()
 		stop() // the next signal has its default effect: it kills
@@ -39,11 +43,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitFailed
 }
 
+const appHelp = `Each command has an example in its help. Results go to standard output; what is said about them, and progress, to standard error.
+
+Exit codes: 0 done; 1 failed, or not all of it could be done; 2 the command line makes no sense, and nothing was done.`
+
 func newApp(stdout, stderr io.Writer) *cli.App {
 	cli.FlagStringer = flagLine // the library has it for the whole process alone
 	app := &cli.App{
 		Name:                      "cairn",
 		Usage:                     "a message broker that speaks Kafka's protocol, and its tools",
+		Description:               appHelp,
 		Version:                   tools.Version,
 		HideVersion:               true, // -v means other things elsewhere; `cairn version` tells it
 		Writer:                    stdout,
@@ -107,7 +116,7 @@ func prepare(cmd *cli.Command) {
 	action := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
 		if c.Args().Present() && cmd.ArgsUsage == "" {
-			if action == nil {
+			if len(cmd.Subcommands) > 0 {
 				return unknownCommand(c.Command.Subcommands, c.Args().First(), c.Command.HelpName+" --help")
 			}
 			return usagef("unexpected argument %q; `%s --help` shows what is taken", c.Args().First(), c.Command.HelpName)
@@ -126,7 +135,7 @@ func prepare(cmd *cli.Command) {
 func connectionFlags(propertyNames ...string) []cli.Flag {
 	flags := []cli.Flag{
 		&cli.StringFlag{Name: "bootstrap-server", Usage: "`HOST:PORT[,HOST:PORT...]` of brokers to ask first (default: " + tools.DefaultBootstrap + ")"},
-		&cli.StringFlag{Name: "command-config", Usage: "`FILE` of Kafka client properties"},
+		&cli.StringFlag{Name: "command-config", Aliases: []string{olderConfigName(propertyNames)}, Usage: "`FILE` of Kafka client properties"},
 	}
 	if len(propertyNames) > 0 {
 		flags = append(flags, &cli.StringSliceFlag{
@@ -134,6 +143,34 @@ func connectionFlags(propertyNames ...string) []cli.Flag {
 		})
 	}
 	return flags
+}
+
+// olderConfigName is what --command-config was called in Kafka's tools before 4.2; those take both.
+func olderConfigName(propertyNames []string) string {
+	for _, name := range propertyNames {
+		if kind, _, ok := strings.Cut(name, "-"); ok && kind != "command" {
+			return kind + ".config"
+		}
+	}
+	return "admin.config"
+}
+
+// unusedFlags are flags of Kafka's tool that have no meaning here: a command line that was written for it works, and is told. They are not in the help.
+func unusedFlags(names ...string) []cli.Flag {
+	var flags []cli.Flag
+	for _, name := range names {
+		flags = append(flags, &cli.StringFlag{Name: name, Hidden: true, Usage: "no effect"})
+	}
+	return flags
+}
+
+// tellUnused warns of the unused flags that were given.
+func tellUnused(c *cli.Context) {
+	for _, f := range c.Command.Flags {
+		if s, ok := f.(*cli.StringFlag); ok && s.Hidden && c.IsSet(s.Name) {
+			output(c).Warn("--%s has no effect here", s.Name)
+		}
+	}
 }
 
 // connection reads connectionFlags; property is the first of its property names, if it has any.

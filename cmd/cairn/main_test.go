@@ -42,15 +42,15 @@ func TestReplicationCommandsAreChecked(t *testing.T) {
 	checkLines(t, []lineTest{
 		{"elect --topic t --partition 0", 2, "--election-type is missing"},
 		{"elect --election-type odd --topic t --partition 0", 2, "want preferred or unclean"},
-		{"elect --election-type unclean", 1, "say which partitions in one way"},
-		{"elect --election-type unclean --topic t", 1, "--topic needs --partition"},
-		{"elect --election-type unclean --topic t --partition 0 --all-topic-partitions --dry-run", 1, "say which partitions in one way"},
+		{"elect --election-type unclean", 2, "say which partitions in one way"},
+		{"elect --election-type unclean --topic t", 2, "--topic needs --partition"},
+		{"elect --election-type unclean --topic t --partition 0 --all-topic-partitions --dry-run", 2, "say which partitions in one way"},
 		{"elect --election-type preferred --path-to-json-file /nonexistent", 1, "no such file"},
-		{"losses --partition 0", 1, "--partition needs --topic"},
+		{"losses --partition 0", 2, "--partition needs --topic"},
 		{"recover --topic t --partition 0", 2, "--to is missing"},
 		{"recover --topic t --to u", 2, "--partition -1"},
-		{"recover --topic t --partition 0 --to u --data-dir d --remove", 1, "--remove needs a live broker"},
-		{"recover --topic t --partition 0 --to u --data-dir d --broker 1", 1, "exclude each other"},
+		{"recover --topic t --partition 0 --to u --data-dir d --remove", 2, "--remove needs a live broker"},
+		{"recover --topic t --partition 0 --to u --data-dir d --broker 1", 2, "exclude each other"},
 		{"reassign", 0, "execute"},
 		{"reassign execute", 2, "--reassignment-json-file is missing"},
 		{"reassign verify --reassignment-json-file /nonexistent", 1, "no such file"},
@@ -87,6 +87,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"version", 0, "cairn "},
 		{"version --json", 0, `"version":`},
 		{"help", 0, "COMMANDS:"},
+		{"help", 0, "Exit codes: 0 "},
 		{"topics", 0, "describe"},
 		{"completion", 0, "complete -o default -F _cairn cairn"},
 		{"nonsense", 2, `no command "nonsense"`},
@@ -103,8 +104,46 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"topics create --topc t", 2, "did you mean --topic?"},
 		{"produce --timeout x", 2, `invalid value "x" for flag --timeout`},
 		{"acls --bootstrap-server localhost:9092 --list", 1, "there are no ACLs yet"},
+		{"quorum nonsense", 2, `no command "nonsense"`},
+		{"quorum add-controller --command-config f", 1, "controller.quorum.voters"},
+		{"quorum remove-controller --help", 0, "cairn quorum remove-controller"},
+		{"quorum describe --status --replication", 2, "take one of them"},
+		{"features upgrade", 2, "--feature is missing"},
+		{"features upgrade --feature transaction.version", 2, "want NAME=LEVEL"},
+		{"features disable --feature transaction.version=1", 2, "want NAME"},
+		{"features downgrade --feature a=1 --feature a=2", 2, "a is there twice"},
+		{"get-offsets --topic-partitions t:x", 2, "want a partition N, or a range FROM-TO"},
+		{"configs describe --entity-type users", 2, "cairn has no quotas"},
+		{"configs describe --entity-type client-metrics", 2, "--entity-type topics, groups or brokers have"},
+		{"configs alter --group g --topic t --add-config a=b", 2, "say whose configs in one way"},
 		{"acls --help", 0, "cairn acls --list"},
 		{"help acls", 0, "cairn acls --list"},
+		{"produce", 2, "--topic is missing"},
+		{"produce --topic t --input xml", 2, "want lines or json"},
+		{"produce --topic t --delivery-timeout-ms 100", 2, "must be at least"},
+		{"produce --topic t --acks 2", 2, "want 0, 1 or all"},
+		{"produce --topic t --file /nonexistent", 1, "no such file"},
+		{"consume --topic t --partition -2", 2, "--partition -2"},
+		{"consume --topic t --bootstrap-server nowhere", 2, "want HOST:PORT"},
+		{"consume --include (", 2, "--include: error parsing regexp"},
+		{"consume --include t --topic t", 2, "exclude each other"},
+		{"produce --topic t --batch-size 5 --file /nonexistent", 1, "WARNING: --batch-size has no effect here"},
+		{"consume --topic t --consumer.config /nonexistent", 2, "no such file"},
+		{"topics list --admin.config /nonexistent", 2, "no such file"},
+		{"consume --topic t --raw --json", 2, "exclude each other"},
+		{"consume --topic t --isolation-level strict", 2, "want read_uncommitted or read_committed"},
+		{"consume --topic t --command-config /nonexistent", 2, "no such file"},
+		{"produce --topic t --reader-property nonsense=1", 2, "is unknown"},
+		{"topics list --bootstrap-server 127.0.0.1:1", 1, "no broker reached"},
+		{"start --log-level loud", 2, "want debug, info, warn or error"},
+		{"start --log-format xml", 2, "want console or json"},
+		{"start --override no.such.property=1", 2, "no.such.property"},
+		{"start --config /nonexistent", 2, "no such file"},
+	})
+}
+
+func TestFlagsOfTopicsAndDumpAreChecked(t *testing.T) {
+	checkLines(t, []lineTest{
 		{"topics create", 2, "--topic is missing"},
 		{"topics create --topic t --partitions 0", 2, "--partitions 0"},
 		{"topics create --topic t --replication-factor -2", 2, "--replication-factor -2"},
@@ -114,18 +153,6 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"topics alter --topic t --partitions 0", 2, "--partitions 0"},
 		{"topics describe --partition-size-limit-per-response 0", 2, "want 1 or more"},
 		{"topics delete", 2, "say which topic"},
-		{"produce", 2, "--topic is missing"},
-		{"produce --topic t --input xml", 2, "want lines or json"},
-		{"produce --topic t --delivery-timeout-ms 100", 2, "must be at least"},
-		{"produce --topic t --acks 2", 2, "want 0, 1 or all"},
-		{"produce --topic t --file /nonexistent", 1, "no such file"},
-		{"consume --topic t --partition -2", 2, "--partition -2"},
-		{"consume --topic t --bootstrap-server nowhere", 2, "want HOST:PORT"},
-		{"consume --topic t --raw --json", 2, "exclude each other"},
-		{"consume --topic t --isolation-level strict", 2, "want read_uncommitted or read_committed"},
-		{"consume --topic t --command-config /nonexistent", 2, "no such file"},
-		{"produce --topic t --reader-property nonsense=1", 2, "is unknown"},
-		{"topics list --bootstrap-server 127.0.0.1:1", 1, "no broker reached"},
 		{"dump", 2, "say what to read"},
 		{"dump --data-dir d --bootstrap-server h:1 --topic t", 2, "--data-dir excludes --bootstrap-server"},
 		{"dump --bootstrap-server h:1", 2, "--topic is missing"},
@@ -144,10 +171,6 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"dump --data-dir /nonexistent --partition 1", 2, "--partition needs --topic"},
 		{"dump --data-dir /nonexistent --topic t --from -1", 2, "--from -1"},
 		{"dump --data-dir /nonexistent --topic t", 1, "must be the log.dirs"},
-		{"start --log-level loud", 2, "want debug, info, warn or error"},
-		{"start --log-format xml", 2, "want console or json"},
-		{"start --override no.such.property=1", 2, "no.such.property"},
-		{"start --config /nonexistent", 2, "no such file"},
 	})
 }
 
@@ -163,6 +186,9 @@ func TestEachCommandHasAnExample(t *testing.T) {
 				t.Errorf("help of %s has no example:\n%s", line, help)
 			}
 			for _, f := range c.Flags {
+				if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
+					continue
+				}
 				if !strings.Contains(help, "--"+f.Names()[0]) || strings.HasSuffix(f.String(), "\t") {
 					t.Errorf("help of %s does not explain --%s", line, f.Names()[0])
 				}

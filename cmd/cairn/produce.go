@@ -27,7 +27,8 @@ func produceCommand() *cli.Command {
 		Name:        "produce",
 		Usage:       "write lines as records",
 		Description: produceHelp,
-		Flags: append(connectionFlags("command-property", "producer-property"), jsonFlag(),
+		Flags: append(append(connectionFlags("command-property", "producer-property"), jsonFlag()), append(unusedFlags("batch-size", "max-partition-memory-bytes",
+			"max-block-ms", "metadata-expiry-ms", "retry-backoff-ms", "socket-buffer-size", "line-reader"),
 			&cli.StringFlag{Name: "topic", Usage: "`NAME` of the topic"},
 			&cli.IntFlag{Name: "partition", Usage: "write to partition `N` alone", Value: -1},
 			&cli.StringFlag{Name: "file", Usage: "read `FILE` instead of standard input"},
@@ -42,7 +43,7 @@ func produceCommand() *cli.Command {
 			&cli.IntFlag{Name: "delivery-timeout-ms", Usage: "`MS` from reading a record to giving it up", Value: int(d.DeliveryTimeout.Milliseconds())},
 			&cli.IntFlag{Name: "max-memory-bytes", Usage: "buffer at most `BYTES` of unanswered records", Value: d.MaxMemoryBytes},
 			&cli.IntFlag{Name: "max-request-size", Usage: "batches of at most `BYTES`, and so the largest record", Value: int(d.MaxRequestBytes)},
-		),
+		)...),
 		Action: produce,
 	}
 }
@@ -51,6 +52,7 @@ func produce(c *cli.Context) error {
 	if err := need(c, "topic"); err != nil {
 		return err
 	}
+	tellUnused(c)
 	o := tools.DefaultProduceOptions()
 	o.Topic, o.File, o.Codec, o.Sync = c.String("topic"), c.String("file"), c.String("compression-codec"), c.Bool("sync")
 	o.Acks, o.Retries, o.ReaderProperties = c.String("request-required-acks"), c.Int("message-send-max-retries"), c.StringSlice("reader-property")

@@ -160,7 +160,7 @@ func forceTerminateCommand() *cli.Command {
 		Name:    "forceTerminateTransaction",
 		Aliases: []string{"force-terminate"},
 		Usage:   "abort the open transaction of a transactional id and fence its producer",
-		Description: "Unlike Kafka's tool this makes no transactional id that nobody has used, and fails for it.\n\n" +
+		Description: "A transactional id that nobody has used is made by it, as by Kafka's tool, with a warning.\n\n" +
 			"Example:\n\n   cairn transactions forceTerminateTransaction --transactionalId billing-1",
 		Flags: append(connectionFlags(), jsonFlag(),
 			&cli.StringFlag{Name: "transactionalId", Aliases: []string{"transactional-id"}, Usage: "transactional `ID`"}),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"time"
 
@@ -64,6 +65,8 @@ func Run(ctx context.Context, o Options, out tools.Output) (err error) {
 	if err := o.Validate(); err != nil {
 		return tools.UsageError{Err: err}
 	}
+	runtime.LockOSThread() // nodes end with the thread that starts them; this one ends with the process
+	defer runtime.UnlockOSThread()
 	props, err := o.props()
 	if err != nil {
 		return tools.UsageError{Err: err}

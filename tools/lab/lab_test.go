@@ -5,6 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -115,6 +119,41 @@ func TestStepsEndAtTheFirstThatFails(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+var rewrite = flag.Bool("rewrite", false, "write the golden file instead of comparing with it")
+
+// TestRunsAreToldGolden: how a run that passes and one that fails are told to people, and as JSON.
+func TestRunsAreToldGolden(t *testing.T) {
+	var all strings.Builder
+	for _, problem := range []error{nil, differs("nothing\nat all")} {
+		var out bytes.Buffer
+		w := fakeWorld(&out)
+		steps := []Step{{Do: "start", Run: func(context.Context, *world) (string, error) { return "", nil }}, says("two", problem), says("three", nil)}
+		e := Experiment{Name: "x", Shows: "what is shown", steps: func(Settings) []Step { return steps }}
+		v := Verdict{Experiment: e.Name, Settings: Fast().properties(), Steps: []StepResult{}}
+		w.narrator.begin(e, Fast(), "/tmp/dir")
+		w.takeSteps(t.Context(), []Experiment{e}, &v)
+		if v.Passed = problem == nil; !v.Passed {
+			v.Dir = "/tmp/dir"
+		}
+		w.narrator.verdict(v)
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.WriteString(out.String() + string(text) + "\n")
+	}
+	seconds := regexp.MustCompile(`("seconds":)[0-9.e-]+|[0-9.]+( s\b)`)
+	got, path := seconds.ReplaceAllString(all.String(), "${1}N${2}"), filepath.Join("testdata", "run.golden")
+	if *rewrite {
+		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || got != string(want) {
+		t.Errorf("got\n%s\nwant\n%s (%v)", got, want, err)
 	}
 }
 

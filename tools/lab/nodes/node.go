@@ -25,7 +25,9 @@ type Node struct {
 	Props   map[string]string // written to the properties file at each start
 	Begun   func(pid int)     // if set, is told of each start
 	Env     []string          // NAME=value, besides those of this process
-	Group   bool              // the process gets a process group of its own: the terminal's interrupt does not reach it
+	// Group: the process gets a process group of its own, so that the terminal's interrupt does not reach it, and is killed when the thread ends that
+	// started it, however that comes.
+	Group bool
 
 	binary string
 	proc   *process
@@ -74,6 +76,9 @@ func (n *Node) Start() error {
 	cmd := exec.Command(n.binary, args...)
 	cmd.Env = append(os.Environ(), n.Env...)
 	cmd.Stderr, cmd.Dir, cmd.SysProcAttr = log, n.Dir, &syscall.SysProcAttr{Setpgid: n.Group}
+	if n.Group {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return errors.Join(err, log.Close())
