@@ -63,6 +63,14 @@ func (e ConfigEntity) words() string {
 // kind is the type of one entity: topic, group or broker. The flag that is short for it has that name, too.
 func (e ConfigEntity) kind() string { return strings.TrimSuffix(e.Type, "s") }
 
+// unreached adds to an error of a broker that gave no answer about itself where to find others.
+func (e ConfigEntity) unreached(err error) error {
+	if e.Type != brokerEntities || e.Name == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w; `cairn status` lists the brokers", e.words(), err)
+}
+
 // refused adds to a broker's error what to look at.
 func (e ConfigEntity) refused(err error) error {
 	switch {
@@ -208,7 +216,7 @@ func (e ConfigEntity) describe(ctx context.Context, cl *kgo.Client, all bool) ([
 	req.IncludeSynonyms, req.Resources = true, append(req.Resources, r)
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
-		return nil, err
+		return nil, e.unreached(err)
 	}
 	configs := []describedConfig{}
 	for _, r := range resp.Resources {

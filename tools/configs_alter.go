@@ -152,7 +152,7 @@ func alterConfigs(ctx context.Context, cl *kgo.Client, e ConfigEntity, set map[s
 	req.Resources = append(req.Resources, res)
 	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
-		return err
+		return e.unreached(err)
 	}
 	for _, r := range resp.Resources {
 		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {

@@ -129,6 +129,9 @@ func (r electResult) print(out Output) error {
 	for _, f := range r.Failed {
 		fmt.Fprintf(&b, "Error completing leader election (%s) for partition: %s: %s\n", r.Type, f.topicPartition, f.Error)
 	}
+	if b.Len() == 0 {
+		out.note("No partition needs it.")
+	}
 	_, err := out.Out.Write([]byte(b.String()))
 	return errors.Join(err, failed)
 }

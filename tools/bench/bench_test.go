@@ -219,6 +219,15 @@ func TestEndToEndAndConsumeMeasure(t *testing.T) {
 	if len(lines) != 2 || lines[0] != consumeHeader || len(strings.Split(lines[1], ", ")) != 10 {
 		t.Errorf("printed %s", c.out.String())
 	}
+	o.Records, o.Timeout = 1000, 300*time.Millisecond
+	if err := Consume(ctx, conn, o, c.output(false)); err == nil || !strings.Contains(err.Error(), " of 1000 records were read") {
+		t.Errorf("fewer records than were asked for: %v", err)
+	}
+	v := DefaultVerifyOptions()
+	v.Topic = "nowhere"
+	if err := Verify(ctx, conn, v, c.output(false)); err == nil || !strings.Contains(err.Error(), "`cairn topics create --topic nowhere` makes it") {
+		t.Errorf("verify of a topic that is not there: %v", err)
+	}
 }
 
 func TestVerifyFindsWhatIsLostAndWhatIsThereTwice(t *testing.T) {

@@ -213,7 +213,10 @@ func (c *consumption) run(ctx context.Context) error {
 		}
 	}
 	bar.Clear()
-	return c.finish()
+	if err := c.finish(); err != nil || c.records >= c.opts.Records {
+		return err
+	}
+	return fmt.Errorf("%d of %d records were read", c.records, c.opts.Records)
 }
 
 // fetchError is the first error of the poll that is not the end of its wait.

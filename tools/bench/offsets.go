@@ -39,12 +39,19 @@ func askEndOffsets(ctx context.Context, cl *kgo.Client, topic string) (map[int32
 		return nil, err
 	}
 	if err := listed.Error(); err != nil {
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
+			return nil, noTopic(topic)
+		}
 		return nil, fmt.Errorf("topic %s: %w", topic, err)
 	}
 	ends := map[int32]int64{}
 	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset })
 	if len(ends) == 0 {
-		return nil, fmt.Errorf("topic %s: %w; `cairn topics create` makes one", topic, kerr.UnknownTopicOrPartition)
+		return nil, noTopic(topic)
 	}
 	return ends, nil
+}
+
+func noTopic(topic string) error {
+	return fmt.Errorf("topic %s: %w; `cairn topics create --topic %s` makes it", topic, kerr.UnknownTopicOrPartition, topic)
 }
