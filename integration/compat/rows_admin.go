@@ -27,13 +27,14 @@ func (s *story) adminRows() []row {
 		{"TopicCommand", "list, describe by id, with overrides", s.listTopics},
 		{"ConfigCommand", "topics: set, describe, delete", s.topicConfigs},
 		{"ConfigCommand", "brokers: one, all, defaults of the cluster", s.brokerConfigs},
+		{"ConfigCommand", "groups: set, describe, delete", s.groupConfigs},
 		{"ConfigCommand", "users, clients, ips", s.noQuotas},
 		{"ProducerPerformance", "10,000 records, acks=all", s.producerPerformance},
 		{"ConsumerPerformance", "10,000 records, in a group", s.consumerPerformance},
 		{"ConsumerGroupCommand", "describe, reset-offsets, delete-offsets, delete", s.groupOffsets},
 		{"EndToEndLatency", "200 records, acks=all", s.endToEndLatency},
 		{"GetOffsetShell", "latest, earliest, of a time, of nothing", s.offsets},
-		{"FeatureCommand", "describe", s.features},
+		{"FeatureCommand", "describe, downgrade, upgrade", s.features},
 		{"BrokerApiVersionsCommand", "all brokers", func() error { return s.kafka(s.ctx, apiVersions).wants(0, "Produce(0): 0 to 13", "(id: 3 rack: null") }},
 		{"AclCommand", "list", s.noACLs},
 		{"LogDirsCommand", "describe: sizes and lags", s.logDirs},
@@ -63,7 +64,7 @@ func (s *story) alterTopics() error {
 		s.topic("--alter", "--topic", "stock", "--partitions", "3").wants(0),
 		s.topic("--alter", "--topic", "stock", "--partitions", "2").wants(1, "The topic stock currently has 3 partition(s); 2 would not be an increase."),
 		s.topic("--alter", "--topic", "nowhere", "--partitions", "2").wants(1, "Topic 'nowhere' does not exist as expected"),
-		s.shows("stock", "PartitionCount: 3 | ReplicationFactor: 3 | Configs: retention.ms=86400000\n"), s.led("stock"),
+		s.led("stock"), s.shows("stock", "PartitionCount: 3 | ReplicationFactor: 3 | Configs: retention.ms=86400000\n"),
 	)
 }
 
@@ -121,6 +122,22 @@ func (s *story) brokerConfigs() error {
 	)
 }
 
+func (s *story) groupConfigs() error {
+	of := []string{"--entity-type", "groups", "--entity-name", "tellers"}
+	run := func(action string, args ...string) answer {
+		return s.config(append(append([]string{action}, of...), args...)...)
+	}
+	return errors.Join(
+		run("--alter", "--add-config", "consumer.session.timeout.ms=50000").wants(0, "Completed updating config for group tellers.\n"),
+		same(run("--describe"), s.cairn(s.ctx, "configs describe", of...)),
+		run("--describe").wants(0, "Dynamic configs for group tellers are:\n",
+			"  consumer.session.timeout.ms=50000 sensitive=false synonyms={DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000, DEFAULT_CONFIG:"),
+		run("--alter", "--add-config", "consumer.session.timeout.ms=1").wants(1, "InvalidConfigurationException"),
+		run("--alter", "--delete-config", "consumer.session.timeout.ms").wants(0, "Completed updating config for group tellers.\n"),
+		run("--describe").wants(0, "Dynamic configs for group tellers are:\n"),
+	)
+}
+
 // notOffered is the result of a tool that must end with these words.
 func notOffered(why string, errs ...error) error {
 	if err := errors.Join(errs...); err != nil {
@@ -163,8 +180,21 @@ func (s *story) offsets() error {
 }
 
 func (s *story) features() error {
-	a := s.kafka(s.ctx, featureCommand, "describe")
-	return errors.Join(a.wants(0, "Feature: eligible.leader.replicas.version"), same(a, s.cairn(s.ctx, "features")))
+	described, ourDescription := s.kafka(s.ctx, featureCommand, "describe"), s.cairn(s.ctx, "features describe")
+	down, up, beyond := []string{"--feature", "transaction.version=1"}, []string{"--feature", "transaction.version=2"}, []string{"--feature", "transaction.version=9"}
+	theirs := func(op string, args ...string) answer {
+		return s.kafka(s.ctx, featureCommand, append([]string{op}, args...)...)
+	}
+	ours := func(op string, args ...string) answer { return s.cairn(s.ctx, "features "+op, args...) }
+	kafkaDown, cairnUp := theirs("downgrade", down...), ours("upgrade", up...)
+	cairnDown, kafkaUp := ours("downgrade", down...), theirs("upgrade", up...)
+	return errors.Join(
+		described.wants(0, "Feature: eligible.leader.replicas.version"), same(described, ourDescription),
+		kafkaDown.wants(0, "transaction.version was downgraded to 1.\n"), same(kafkaDown, cairnDown),
+		kafkaUp.wants(0, "transaction.version was upgraded to 2.\n"), same(kafkaUp, cairnUp),
+		same(theirs("downgrade", append(down, "--dry-run")...), ours("downgrade", append(down, "--dry-run")...)),
+		same(theirs("upgrade", beyond...), ours("upgrade", beyond...)),
+	)
 }
 
 func (s *story) logDirs() error {
@@ -202,7 +232,7 @@ func (s *story) logDirs() error {
 func (s *story) metadataQuorum() error {
 	status, table := s.kafka(s.ctx, quorumCommand, "describe", "--status"), s.kafka(s.ctx, quorumCommand, "describe", "--replication")
 	return errors.Join(
-		same(status, s.cairn(s.ctx, "quorum", "--status")),
+		same(status, s.cairn(s.ctx, "quorum describe", "--status")),
 		status.wants(0, "ClusterId:  ", "LeaderId:               100\n", "CurrentVoters:          [{\"id\": 100, \"endpoints\": [\"CONTROLLER://127.0.0.1:",
 			"CurrentObservers:       [{\"id\": 1, \"directoryId\": "),
 		table.wants(0, "NodeId\tDirectoryId", "Leader", "Observer"),

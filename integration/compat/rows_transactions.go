@@ -156,6 +156,8 @@ func (s *story) transactionTerminated() error {
 		s.transactions("forceTerminateTransaction", "--transactionalId", "open").wants(0),
 		s.soon(func() error { return s.transactions("list", "--transactional-id-pattern", "open").wants(0, "Empty") }),
 		s.committed("one", "two", "three", "four", "five"),
+		s.transactions("forceTerminateTransaction", "--transactionalId", "stranger").wants(0), // it is made
+		s.cairn(s.ctx, "transactions forceTerminateTransaction", "--transactionalId", "stranger-of-cairn").wants(0, "it is created"),
 	)
 }
 
