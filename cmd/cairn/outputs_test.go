@@ -75,6 +75,7 @@ func goldenTopics(s *transcript) {
 	s.run("topics create --topic more --json")
 	s.run("topics create --topic a.b")
 	s.run("topics create --topic words")
+	s.await("topics describe --topic words", func(out string) bool { return strings.Count(out, "Leader: 1") == 2 })
 	s.both("topics list")
 	s.both("topics describe --topic words")
 	s.both("topics describe --under-replicated")
@@ -198,7 +199,7 @@ func goldenReplicas(s *transcript) {
 func goldenTransactions(s *transcript) {
 	s.run("topics create --topic ledger --partitions 1")
 	s.loose("bench produce --topic ledger --num-records 5 --record-size 10 --transactional-id billing")
-	s.await("transactions list", "CompleteCommit") // the client does not wait for the markers
+	s.await("transactions list", func(out string) bool { return strings.Contains(out, "CompleteCommit") }) // the client does not wait for the markers
 	for _, line := range []string{"transactions list", "transactions describe --transactional-id billing", "transactions describe-producers --topic ledger --partition 0"} {
 		s.bothLoose(line)
 	}
