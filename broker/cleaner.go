@@ -223,7 +223,7 @@ func (p *partition) dirty(now time.Time) (ratio float64, worth bool, err error) 
 // clean makes one pass.
 func (c *cleaner) clean(ctx context.Context, d dirtyLog, s cleanerSettings) bool {
 	now, settings := c.m.cfg.Now(), d.p.settings.Load()
-	pace := newCleanerPace(ctx, c.m.cfg.Engine.Uses, s.BytesPerSecond/float64(s.Threads))
+	pace := newCleanerPace(ctx, c.m.cfg.Engine.Uses, c.settings)
 	began := clock.Now()
 	r, err := d.p.log().Compact(engine.Compaction{
 		CompactionBounds: d.p.compactionBounds(now),

@@ -13,7 +13,7 @@ import (
 func paceWork(t *testing.T, bytesPerSecond float64, others func() int64) (share float64, longest time.Duration) {
 	t.Helper()
 	const piece = 40 * time.Microsecond
-	pace := newCleanerPace(t.Context(), others, bytesPerSecond)
+	pace := newCleanerPace(t.Context(), others, func() cleanerSettings { return cleanerSettings{Threads: 1, BytesPerSecond: bytesPerSecond} })
 	var worked, now time.Duration
 	began := time.Now()
 	for time.Since(began) < time.Minute {
@@ -62,11 +62,29 @@ func TestTheCleanerGivesWay(t *testing.T) {
 func TestTheCleanersRestEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		pace := newCleanerPace(ctx, func() int64 { return 0 }, 1)
+		pace := newCleanerPace(ctx, func() int64 { return 0 }, func() cleanerSettings { return cleanerSettings{Threads: 1, BytesPerSecond: 1} })
 		time.Sleep(cleanerIdleGo)
 		time.AfterFunc(time.Second, cancel)
 		began := time.Now()
 		if err := pace.wait(1 << 20); !errors.Is(err, context.Canceled) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// log.cleaner.threads=0 stops a pass where it is, and another number has it go on.
+func TestTheCleanerStopsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		pace := newCleanerPace(t.Context(), func() int64 { return 0 }, func() cleanerSettings {
+			s := cleanerSettings{BytesPerSecond: 1e12}
+			if time.Since(began) > time.Minute {
+				s.Threads = 1
+			}
+			return s
+		})
+		time.Sleep(cleanerIdleGo)
+		if err := pace.wait(1); err != nil || time.Since(began) < time.Minute || time.Since(began) > time.Minute+time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})

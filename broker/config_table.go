@@ -199,7 +199,7 @@ var propertyTable = []property{
 	{Name: "log.cleaner.max.compaction.lag.ms", Type: typeLong, Default: "9223372036854775807", Limits: "1..", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.cleaner.min.cleanable.ratio", Type: typeDouble, Default: "0.5", Limits: "0..1", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.cleaner.min.compaction.lag.ms", Type: typeLong, Default: "0", Limits: "0..", Mode: clusterWide, Effect: topicDefault},
-	{Name: "log.cleaner.threads", Type: typeInt, Default: "1", Limits: "0..", Mode: clusterWide, Doc: "How many logs are compacted at a time; 0: none."},
+	{Name: "log.cleaner.threads", Type: typeInt, Default: "1", Limits: "0..", Mode: clusterWide, Doc: "How many logs are compacted at a time; 0: none, and a pass under way stands still."},
 	{Name: "log.cleanup.policy", Type: typeList, Default: "delete", Limits: "compact|delete", Mode: clusterWide, Effect: topicDefault},
 	{Name: "log.dir", Type: typeList, Default: "data", Doc: "Older name of log.dirs."},
 	{Name: "log.dir.failure.timeout.ms", Type: typeLong, Default: "30000", Limits: "1..", Effect: noEffect, Doc: oneDir},
