@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +28,7 @@ type Node struct {
 	dir *engine.DataDir
 	// previousEpoch is the broker epoch of the last run if that was closed in order, else noBrokerEpoch.
 	previousEpoch int64
+	openedNs      uint64 // when the data directory was opened, by sinceBoot
 
 	engine  *engine.Engine
 	host    *raftgroup.Host
@@ -95,7 +94,7 @@ func (n *Node) assemble() error {
 	if err != nil {
 		return err
 	}
-	n.dir, b.dir = dir, dir
+	n.dir, b.dir, n.openedNs = dir, dir, sinceBoot()
 	if n.previousEpoch, err = takeCleanShutdown(n.cfg.DataDir); err != nil {
 		return err
 	}
@@ -187,7 +186,7 @@ func (n *Node) startBroker() error {
 	}
 	client, err := controller.NewClient(controller.ClientConfig{
 		NodeID: n.cfg.NodeID, Incarnation: randomUUID(), Directory: identity.DirectoryID, Endpoints: endpoints, Rack: n.cfg.Rack,
-		LogFlush: flushName(n.cfg.Flush), BootID: cmp.Or(n.cfg.bootID, bootID()), PreviousEpoch: n.previousEpoch, ClusterID: identity.ClusterID,
+		LogFlush: flushName(n.cfg.Flush), BootID: cmp.Or(n.cfg.bootID, bootID()), OpenedNs: n.openedNs, PreviousEpoch: n.previousEpoch, ClusterID: identity.ClusterID,
 		Voters: n.cfg.Voters, Local: n.quorum, Store: n.images, Dial: dialAddress,
 		Ends:              func() []controller.PartitionEnd { return n.broker.replicas.logEnds() },
 		HeartbeatInterval: n.cfg.HeartbeatInterval, SessionTimeout: n.cfg.SessionTimeout, Logger: n.log.Named("client"),
@@ -344,13 +343,4 @@ func flushName(f engine.FlushMode) string {
 		return "os"
 	}
 	return "always"
-}
-
-// bootID names the machine's present run, "" where the system does not tell.
-func bootID() string {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
 }

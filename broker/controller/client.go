@@ -45,6 +45,8 @@ type ClientConfig struct {
 	Endpoints              []Endpoint
 	Rack                   *string
 	LogFlush, BootID       string
+	// OpenedNs is when the data directory was opened, by the clock of the machine's run that BootID names; 0: unknown.
+	OpenedNs uint64
 	// PreviousEpoch is the broker epoch of the last process on this data directory if it was closed in order, else -1.
 	PreviousEpoch int64
 	// ClusterID is the data directory's; empty if it has none yet.
@@ -230,6 +232,7 @@ func (c *Client) registrationRequest() *kmsg.BrokerRegistrationRequest {
 	}
 	req.UnknownTags.Set(tagLogFlush, []byte(c.cfg.LogFlush))
 	req.UnknownTags.Set(tagBootID, []byte(c.cfg.BootID))
+	setTagUint(&req.UnknownTags, tagOpenedNs, c.cfg.OpenedNs)
 	return req
 }
 

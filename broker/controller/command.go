@@ -34,6 +34,7 @@ type RegisterBroker struct {
 	Rack        *string    `json:"rack,omitempty"`
 	LogFlush    string     `json:"logFlush,omitempty"`
 	BootID      string     `json:"bootId,omitempty"`
+	OpenedNs    uint64     `json:"openedNs,omitempty"`
 	Voter       bool       `json:"voter,omitempty"`
 	// PreviousEpoch is the broker epoch under which the data directory was closed in order; 0: it was not.
 	PreviousEpoch int64 `json:"previousEpoch,omitempty"`

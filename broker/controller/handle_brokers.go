@@ -69,7 +69,7 @@ func (c *Controller) isVoter(node ids.NodeID) bool {
 // checkRegistration returns the code that refuses the registration, 0 if none does. Another process under the same id is
 // refused while the registered one may still be alive; once that one's connections are gone, or its session is over, the
 // new one replaces it. A process on the same data directory replaces it at once: it holds the directory's lock, so the other
-// one has ended.
+// one has ended; but not one that opened it earlier, which has ended itself, and whose request the network was late with.
 func (c *Controller) checkRegistration(req *kmsg.BrokerRegistrationRequest) int16 {
 	if code, refused := c.notActive(); refused {
 		return code
@@ -82,7 +82,10 @@ func (c *Controller) checkRegistration(req *kmsg.BrokerRegistrationRequest) int1
 		return kerr.InconsistentClusterID.Code
 	}
 	old := img.Brokers[ids.NodeID(req.BrokerID)]
-	if old == nil || old.Incarnation == ids.UUID(req.IncarnationID) || old.Fenced || old.ShuttingDown || sameDirectory(old, req) {
+	if old == nil || old.Incarnation == ids.UUID(req.IncarnationID) {
+		return 0
+	}
+	if !openedEarlier(old, req) && (old.Fenced || old.ShuttingDown || sameDirectory(old, req)) {
 		return 0
 	}
 	c.mu.Lock()
@@ -98,11 +101,18 @@ func sameDirectory(old *Broker, req *kmsg.BrokerRegistrationRequest) bool {
 	return !old.Directory.IsZero() && len(req.LogDirs) > 0 && old.Directory == ids.UUID(req.LogDirs[0])
 }
 
+// openedEarlier reports whether a process asks that had the data directory before the registered one. False where that is not known, as after a
+// restart of the machine.
+func openedEarlier(old *Broker, req *kmsg.BrokerRegistrationRequest) bool {
+	opened, sameBoot := tagUint(&req.UnknownTags, tagOpenedNs), old.BootID != "" && old.BootID == tagText(&req.UnknownTags, tagBootID)
+	return sameDirectory(old, req) && sameBoot && opened != 0 && opened < old.OpenedNs
+}
+
 func registration(req *kmsg.BrokerRegistrationRequest) RegisterBroker {
 	cmd := RegisterBroker{
 		ID: ids.NodeID(req.BrokerID), Incarnation: req.IncarnationID, Rack: req.Rack,
 		LogFlush: tagText(&req.UnknownTags, tagLogFlush), BootID: tagText(&req.UnknownTags, tagBootID),
-		PreviousEpoch: max(req.PreviousBrokerEpoch, 0),
+		OpenedNs: tagUint(&req.UnknownTags, tagOpenedNs), PreviousEpoch: max(req.PreviousBrokerEpoch, 0),
 	}
 	if len(req.LogDirs) > 0 {
 		cmd.Directory = req.LogDirs[0]

@@ -73,6 +73,8 @@ type Broker struct {
 	// LogFlush ("always" or "os") and BootID say whether what the broker's log held survives a restart of its machine.
 	LogFlush string `json:"logFlush,omitempty"`
 	BootID   string `json:"bootId,omitempty"`
+	// OpenedNs is when the process opened the data directory, by the clock of the machine's run that BootID names; 0: unknown.
+	OpenedNs uint64 `json:"openedNs,omitempty"`
 }
 
 // Endpoint is one advertised listener of a broker.

@@ -78,6 +78,7 @@ const (
 	tagClusterID       = 10002
 	tagMetadataReplica = 10003
 	tagMetadataEnd     = 10004
+	tagOpenedNs        = 10005
 )
 
 func tagText(t *kmsg.Tags, tag uint32) string { return string(tagBytes(t, tag)) }

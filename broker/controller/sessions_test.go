@@ -220,6 +220,29 @@ func TestRegistrationCodes(t *testing.T) {
 		if code := register(second, 4, nil); code != 0 {
 			t.Errorf("process on the data directory of the one before it, whose connection is still there: code %d", code)
 		}
+		opened := func(ns uint64, boot string) func(*kmsg.BrokerRegistrationRequest) {
+			return func(r *kmsg.BrokerRegistrationRequest) {
+				setTagUint(&r.UnknownTags, tagOpenedNs, ns)
+				r.UnknownTags.Set(tagBootID, []byte(boot))
+			}
+		}
+		for _, tt := range []struct {
+			name        string
+			incarnation byte
+			edit        func(*kmsg.BrokerRegistrationRequest)
+			want        int16
+		}{
+			{"it says when it opened the directory", 5, opened(20, "a"), 0},
+			{"one that opened it before, whose request was late", 6, opened(10, "a"), kerr.DuplicateBrokerRegistration.Code},
+			{"the same process again", 5, opened(20, "a"), 0},
+			{"the next one", 7, opened(30, "a"), 0},
+			{"the first one since the machine was started again", 8, opened(5, "b"), 0},
+			{"one that does not say when", 9, nil, 0},
+		} {
+			if code := register(second, tt.incarnation, tt.edit); code != tt.want {
+				t.Errorf("%s: code %d, want %d", tt.name, code, tt.want)
+			}
+		}
 		conn.Close()
 		second.Close()
 		third := q.nodes[0].ctl.NewConn()

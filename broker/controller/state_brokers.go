@@ -14,7 +14,7 @@ func (e *edit) registerBroker(c RegisterBroker) Result {
 	old := e.img.Brokers[c.ID]
 	b := &Broker{
 		ID: c.ID, Epoch: int64(e.img.Index), Incarnation: c.Incarnation, Directory: c.Directory, Endpoints: c.Endpoints,
-		Rack: c.Rack, Fenced: true, LogFlush: c.LogFlush, BootID: c.BootID,
+		Rack: c.Rack, Fenced: true, LogFlush: c.LogFlush, BootID: c.BootID, OpenedNs: c.OpenedNs,
 	}
 	res := Result{ClusterID: e.img.ClusterID}
 	switch {
