@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestClusterInOneTerminal: `cairn dev` starts a cluster that takes load while nodes come and go, and leaves nothing behind.
@@ -72,8 +74,11 @@ func TestClusterEndsWithItsTerminal(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"hangup": syscall.SIGHUP, "kill": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			cmd := exec.CommandContext(t.Context(), cairnBinary(t), "dev", "--nodes", "1", "--port", "0", "--json")
+			cmd := exec.CommandContext(deadline(t, 2*time.Minute), cairnBinary(t), "dev", "--nodes", "1", "--port", "0", "--json")
 			cmd.Env = append(os.Environ(), "CAIRN_TEST_DIR="+dir)
+			caught := make(chan os.Signal, 1) // so that the command does not inherit that hangups are ignored, as they are under nohup
+			signal.Notify(caught, syscall.SIGHUP)
+			defer signal.Stop(caught)
 			in, err := cmd.StdinPipe()
 			must(t, err)
 			out, err := cmd.StdoutPipe()
