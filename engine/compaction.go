@@ -113,6 +113,9 @@ func (l *Log) Dirt(b CompactionBounds) (Dirt, error) {
 
 // compactableTo is up to where the log may be compacted, a boundary between batches; from when there is nothing behind it.
 func (l *Log) compactableTo(b CompactionBounds, from ids.Offset) (ids.Offset, error) {
+	if !l.HasGenesis() { // it tells a replica that has joined the generation which transactions are open
+		return from, nil
+	}
 	commit, err := l.NextAfter(min(l.Commit(), l.LastIndex()))
 	if err != nil {
 		return from, err

@@ -136,6 +136,8 @@ func (e *Engine) loadShard(id replicaID) (sh *shard, tip LogState, found bool, e
 	if err != nil {
 		return nil, tip, false, err
 	}
+	// A snapshot may have been stored without the state that came with it, by a save in several commits. What it holds is committed.
+	sh.hard.Commit = max(sh.hard.Commit, uint64(sh.start.Index))
 	sh.last, sh.lastTerm, tip = sh.start.Index, sh.start.Term, sh.start.LogState
 	if hasLast && last.Index > sh.start.Index {
 		sh.last, sh.lastTerm, tip = last.Index, last.Term, last.LogState

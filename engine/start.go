@@ -97,7 +97,7 @@ func (l *Log) raiseStart(o ids.Offset) error {
 func (l *Log) compactionFrom(o ids.Offset, bytes int64) (compactionRow, error) {
 	c := l.compacted()
 	start := l.Start()
-	if c.Holes <= start {
+	if c.Holes <= start && c.Removed == 0 { // below the generation's base there may be some left that no hole is behind
 		return c, nil
 	}
 	stored, err := l.bytesBetween(start, o)
