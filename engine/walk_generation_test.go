@@ -85,6 +85,9 @@ func (w *modelWalk) join() bool {
 		}
 	}
 	lead, same := w.leaderLog(old, whole)
+	if v.compactTo > 0 { // what is agreed on above the base comes again through Raft; here other batches do
+		same = min(same, lead.next)
+	}
 	if same < whole {
 		agreed, whole = same, same
 		w.must(l.ScanBatches(agreed, func(base ids.Offset, raw []byte) bool {

@@ -118,12 +118,22 @@ func (w *modelWalk) pieces(found map[ids.PartitionID]*foundPartition, before, af
 		if b == nil || a.s != b.s {
 			return nil
 		}
-		last := int(found[a.s.binding.Info.ID].last)
-		if last <= a.v.kept || last > len(a.v.entries) || a.v.kept == len(a.v.entries) {
+		p := found[a.s.binding.Info.ID]
+		if p == nil || b.fits(p) == nil { // its turn had not come
 			continue
 		}
 		c := *a
-		c.v.entries, c.v.hard, c.v.highWatermark = a.v.entries[:last:last], b.v.hard, b.v.highWatermark
+		c.v.hard, c.v.highWatermark = b.v.hard, b.v.highWatermark
+		last := int(p.last)
+		if a.v.start > b.v.start && last == len(a.v.entries) { // a snapshot; whoever reads the state takes what it holds for committed
+			c.v.hard.Commit = max(c.v.hard.Commit, uint64(last))
+			part[i] = &c
+			continue
+		}
+		if last <= a.v.kept || last > len(a.v.entries) || a.v.kept == len(a.v.entries) {
+			continue
+		}
+		c.v.entries = a.v.entries[:last:last]
 		part[i] = &c
 	}
 	return part
