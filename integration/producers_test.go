@@ -84,10 +84,12 @@ func (r *rawProducer) sendMany(first int64, sequence int32) error {
 	return nil
 }
 
-// introduce has so many producers write one batch each.
+// introduce has so many producers write one batch each; those of the first request write before all others.
 func (r *rawProducer) introduce(producers int) {
 	r.t.Helper()
+	must(r.t, r.sendMany(1_000_000, 0))
 	var next atomic.Int64
+	next.Store(producersPartitions)
 	var wg sync.WaitGroup
 	errs := make(chan error, 16)
 	for range cap(errs) {

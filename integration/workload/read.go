@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// CreateTopic creates a topic and waits until the brokers name a leader for each partition.
+// CreateTopic creates a topic and waits until each partition has a leader that serves it.
 func CreateTopic(ctx context.Context, bootstrap []string, topic string, partitions int32, replicas int16, configs map[string]string) error {
 	cl, err := kgo.NewClient(ClientOptions(bootstrap)...)
 	if err != nil {
@@ -25,7 +26,26 @@ func CreateTopic(ctx context.Context, bootstrap []string, topic string, partitio
 	if _, err := adm.CreateTopic(ctx, partitions, replicas, values, topic); err != nil {
 		return fmt.Errorf("creating topic %s: %w", topic, err)
 	}
-	return WaitLeaders(ctx, adm, topic)
+	if err := WaitLeaders(ctx, adm, topic); err != nil {
+		return err
+	}
+	return waitServed(ctx, adm, topic)
+}
+
+// waitServed waits until each leader serves its partitions: it is named as the leader some milliseconds before it has heard that itself.
+func waitServed(ctx context.Context, adm *kadm.Client, topic string) error {
+	for {
+		ends, err := adm.ListEndOffsets(ctx, topic)
+		if err == nil {
+			err = ends.Error()
+		}
+		if err == nil {
+			return nil
+		}
+		if waitErr := pauseBriefly(ctx); waitErr != nil {
+			return fmt.Errorf("waiting for the leaders of %s to serve: %w", topic, errors.Join(waitErr, err))
+		}
+	}
 }
 
 // WaitLeaders waits until each partition of the topic has a leader.
