@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +49,11 @@ func (f *faults) takesOrders() error {
 func ordersOf(n *harness.Node) string { return filepath.Join(n.Dir, ordersFile) }
 
 func (f *faults) start(n *harness.Node) error {
+	f.lookForEnded()
+	// What the disk of the process before has failed at is no matter of the next one.
+	if err := os.Remove(orders.HitFile(ordersOf(n))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	size := int64(0)
 	if info, err := os.Stat(n.LogFile()); err == nil {
 		size = info.Size()
