@@ -220,6 +220,28 @@ func TestRegistrationCodes(t *testing.T) {
 		if code := register(second, 4, nil); code != 0 {
 			t.Errorf("process on the data directory of the one before it, whose connection is still there: code %d", code)
 		}
+		conn.Close()
+		second.Close()
+		third := q.nodes[0].ctl.NewConn()
+		defer third.Close()
+		if code := register(third, 3, nil); code != 0 {
+			t.Errorf("process that follows one whose connections are gone: code %d", code)
+		}
+		if q.members[firstReplica] != 7 || len(q.members) != 1 {
+			t.Errorf("metadata members %v, want broker 7 once and no voter", q.members)
+		}
+		wiped := func(r *kmsg.BrokerRegistrationRequest) { r.LogDirs = [][16]byte{testID(99)} }
+		if code := register(third, 4, wiped); code != 0 || q.members[firstReplica+1] != 7 || len(q.members) != 1 {
+			t.Errorf("broker with another data directory: code %d, members %v", code, q.members)
+		}
+	})
+}
+
+// A process is replaced by the next one on its data directory, and by none that had it before: the network may hold back what that one sent.
+func TestLateRegistrationIsRefused(t *testing.T) {
+	inBubble(t, 2, func(t *testing.T, q *quorum) {
+		conn := q.nodes[0].ctl.NewConn()
+		defer conn.Close()
 		opened := func(ns uint64, boot string) func(*kmsg.BrokerRegistrationRequest) {
 			return func(r *kmsg.BrokerRegistrationRequest) {
 				setTagUint(&r.UnknownTags, tagOpenedNs, ns)
@@ -239,23 +261,13 @@ func TestRegistrationCodes(t *testing.T) {
 			{"the first one since the machine was started again", 8, opened(5, "b"), 0},
 			{"one that does not say when", 9, nil, 0},
 		} {
-			if code := register(second, tt.incarnation, tt.edit); code != tt.want {
-				t.Errorf("%s: code %d, want %d", tt.name, code, tt.want)
+			req := registrationRequest(7, tt.incarnation)
+			if tt.edit != nil {
+				tt.edit(req)
 			}
-		}
-		conn.Close()
-		second.Close()
-		third := q.nodes[0].ctl.NewConn()
-		defer third.Close()
-		if code := register(third, 3, nil); code != 0 {
-			t.Errorf("process that follows one whose connections are gone: code %d", code)
-		}
-		if q.members[firstReplica] != 7 || len(q.members) != 1 {
-			t.Errorf("metadata members %v, want broker 7 once and no voter", q.members)
-		}
-		wiped := func(r *kmsg.BrokerRegistrationRequest) { r.LogDirs = [][16]byte{testID(99)} }
-		if code := register(third, 4, wiped); code != 0 || q.members[firstReplica+1] != 7 || len(q.members) != 1 {
-			t.Errorf("broker with another data directory: code %d, members %v", code, q.members)
+			if r := conn.Handle(t.Context(), req).(*kmsg.BrokerRegistrationResponse); r.ErrorCode != tt.want {
+				t.Errorf("%s: code %d, want %d", tt.name, r.ErrorCode, tt.want)
+			}
 		}
 	})
 }
