@@ -367,7 +367,7 @@ func (r *crashRun) check(s *crashShard) {
 }
 
 // match finds the version that was recovered: one that was durable when the disk froze, or any later one that was
-// begun, or the beginning of the entries of one that was saved in several pieces.
+// begun, or of one that was saved in several pieces the beginning of the entries, or the snapshot, without its hard state.
 func (s *crashShard) match(got storedShard) (version, error) {
 	if got.start > s.startMax {
 		return version{}, fmt.Errorf("the Raft log starts behind %d, asked for was at most %d", got.start, s.startMax)
@@ -385,10 +385,14 @@ func (s *crashShard) match(got storedShard) (version, error) {
 			continue
 		}
 		next := s.versions[k+1]
-		if int(got.last) <= next.kept {
+		snapshot := next.start > v.start && int(got.last) == len(next.entries)
+		if !snapshot && int(got.last) <= next.kept {
 			continue
 		}
 		next.entries, next.hard = next.entries[:got.last:got.last], v.hard
+		if snapshot { // whoever reads the state takes what it holds for committed
+			next.hard.Commit = max(v.hard.Commit, uint64(got.last))
+		}
 		if s.same(&got, &next) == nil {
 			return next, nil
 		}
