@@ -224,12 +224,13 @@ func (p *probe) wait(ctx context.Context, then time.Time) error {
 // decisionTime is when the controller last began a generation, from its log.
 func decisionTime(t *testing.T, controller *harness.Node) time.Time {
 	t.Helper()
-	text, err := os.ReadFile(controller.LogFile())
-	must(t, err)
-	lines := regexp.MustCompile(`(?m)^(\S+Z)\s.*next generation\s`).FindAllStringSubmatch(string(text), -1)
-	if len(lines) == 0 {
-		t.Fatalf("the controller has begun no generation:\n%s", controller.LogTail())
-	}
+	var lines [][]string
+	until(t, "a generation that the controller has begun", func() bool { // it may fence the last follower a moment before
+		text, err := os.ReadFile(controller.LogFile())
+		must(t, err)
+		lines = regexp.MustCompile(`(?m)^(\S+Z)\s.*next generation\s`).FindAllStringSubmatch(string(text), -1)
+		return len(lines) > 0
+	})
 	at, err := time.Parse(time.RFC3339Nano, lines[len(lines)-1][1])
 	must(t, err)
 	return at
