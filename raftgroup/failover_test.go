@@ -1,7 +1,9 @@
 package raftgroup
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,34 +118,16 @@ func TestTransferUnderLoadLosesNothingThatWasSaved(t *testing.T) {
 	c := newCluster(t)
 	a, b, d := c.start(1, nodeOptions{}), c.start(2, nodeOptions{}), c.start(3, nodeOptions{})
 	ms := threeWay(1, a, b, d)
-	var accepted, refused, dropped int
+	var accepted, dropped int
 	var slowest time.Duration
 	leader := 0
 	w := ms[leader].lead(t)
 	for range 4 {
 		ctx := testContext(t)
-		var tickets []*Ticket
 		next := (leader + 1) % 3
-		begin := time.Now()
-		for i := 0; ; i++ {
-			if i == 200 {
-				begin = time.Now()
-				if err := ms[leader].TransferLeadership(ids.ReplicaID(next + 1)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			tk, err := w.propose(ctx, w.data(2000))
-			if errors.Is(err, ErrNotLeader) {
-				refused++
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			tickets = append(tickets, tk)
-		}
+		tickets, begin := proposeUntilGone(ctx, t, ms[leader], w, ids.ReplicaID(next+1))
 		accepted += len(tickets)
-		eventually(t, "leadership has moved", func() bool { _, ok := ms[next].leads(); return ok })
+		next = whoLeads(t, ms)
 		slowest = max(slowest, time.Since(begin))
 		nw := ms[next].lead(t)
 		nw.settled()
@@ -160,7 +144,7 @@ func TestTransferUnderLoadLosesNothingThatWasSaved(t *testing.T) {
 		}
 		leader, w = next, nw
 	}
-	t.Logf("%d proposals accepted, %d refused, %d of the accepted dropped, slowest transfer %v", accepted, refused, dropped, slowest)
+	t.Logf("%d proposals accepted, %d of them dropped, slowest transfer %v", accepted, dropped, slowest)
 	if dropped == 0 {
 		t.Error("nothing was dropped: the transfers hit no load")
 	}
@@ -173,6 +157,47 @@ func TestTransferUnderLoadLosesNothingThatWasSaved(t *testing.T) {
 	if end := int(ms[0].Log().End()); end != data || end > accepted {
 		t.Errorf("log ends at %d, holds %d batches, %d were accepted", end, data, accepted)
 	}
+}
+
+// proposeUntilGone proposes until the leader, which is asked after 200 proposals to hand over, leads no more. It returns what was accepted, and when
+// the leader was asked.
+func proposeUntilGone(ctx context.Context, t *testing.T, leader *member, w *writer, to ids.ReplicaID) (tickets []*Ticket, asked time.Time) {
+	t.Helper()
+	for {
+		if len(tickets) == 200 {
+			asked = time.Now()
+			if err := leader.TransferLeadership(to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		tk, err := w.propose(short, w.data(2000))
+		cancel()
+		switch {
+		case errors.Is(err, ErrNotLeader):
+			return tickets, asked
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// Raft gave the transfer up, as the other one had not caught up within an election timeout, and what it dropped meanwhile
+			// fills the queue: that is why brokers pause and drain first. The next try finds nothing under way.
+			if err := leader.TransferLeadership(to); err != nil && !errors.Is(err, ErrNotLeader) {
+				t.Fatal(err)
+			}
+		case err != nil:
+			t.Fatal(err)
+		default:
+			tickets = append(tickets, tk)
+		}
+	}
+}
+
+// whoLeads waits for a leader; on a busy machine it may be another one than was asked to take over.
+func whoLeads(t *testing.T, ms []*member) (leader int) {
+	t.Helper()
+	eventually(t, "leadership has moved", func() bool {
+		leader = slices.IndexFunc(ms, func(m *member) bool { _, ok := m.leads(); return ok })
+		return leader >= 0
+	})
+	return leader
 }
 
 // A node that has just come back votes in the failover of the next one that dies.
