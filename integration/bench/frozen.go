@@ -16,16 +16,11 @@ const (
 
 // frozen measures what a node that stands still costs the others: their memory while one of three nodes is stopped under full load.
 func (b *bench) frozen(ctx context.Context) (err error) {
-	c, err := b.newCluster(3, "always")
+	c, err := b.started(ctx, 3, "always")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
 	topic, err := b.topic(ctx, c)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"cairn/integration/harness"
 	"cairn/integration/workload"
@@ -19,16 +18,11 @@ const (
 
 // idempotence measures what producer ids and sequences cost: pairs of runs on one node, one idempotent and one not, in turns.
 func (b *bench) idempotence(ctx context.Context) (err error) {
-	c, err := b.newCluster(1, "always")
+	c, err := b.started(ctx, 1, "always")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
 	for _, pc := range []produceCase{
 		{Nodes: 1, Flush: "always", Acks: "all", RecordBytes: 1024, Producers: 1},
 		{Nodes: 1, Flush: "always", Acks: "all", RecordBytes: 100, Producers: 1, BatchBytes: 16 << 10},

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -137,6 +138,20 @@ func (b *bench) newCluster(nodes int, flush string) (*harness.Cluster, error) {
 		return harness.Single(b.binary, props)
 	}
 	return harness.Three(b.binary, props)
+}
+
+// started is newCluster with its nodes running. Who gets it closes it.
+func (b *bench) started(ctx context.Context, nodes int, flush string) (*harness.Cluster, error) {
+	c, err := b.newCluster(nodes, flush)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.Start(ctx); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
 }
 
 // shape runs all cases of one cluster shape, on one cluster.

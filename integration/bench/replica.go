@@ -40,16 +40,11 @@ func replicaName(rate int) string { return fmt.Sprintf("%s beside %d records/s",
 
 // addReplica measures how long a partition with much data takes to get a third replica, and what that costs clients that produce to it.
 func (b *bench) addReplica(ctx context.Context) (err error) {
-	c, err := b.newCluster(3, "always")
+	c, err := b.started(ctx, 3, "always")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
 	for _, rate := range replicaRates() {
 		if !b.only.MatchString(replicaName(rate)) {
 			continue

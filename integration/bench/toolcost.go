@@ -30,16 +30,11 @@ const (
 
 // toolCost compares the CPU time of `cairn bench produce` with that of a bare loop over the same client, as processes, in turns.
 func (b *bench) toolCost(ctx context.Context) (err error) {
-	c, err := b.newCluster(1, "os")
+	c, err := b.started(ctx, 1, "os")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	startCtx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := c.Start(startCtx); err != nil {
-		return err
-	}
 	for _, load := range []struct{ records, bytes int }{{1_000_000, 100}, {400_000, 1024}} {
 		if err := b.toolPair(ctx, c, load.records, load.bytes); err != nil {
 			return err
