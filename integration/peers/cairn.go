@@ -13,7 +13,11 @@ import (
 type cairnServers struct{ cluster *nodes.Cluster }
 
 func openCairn(_ string, count int, safe bool) (servers, error) {
-	binary, err := filepath.Abs(filepath.Join(root, "bin", "cairn"))
+	return openBuild(filepath.Join(root, "bin", "cairn"), count, safe)
+}
+
+func openBuild(binary string, count int, safe bool) (servers, error) {
+	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return nil, err
 	}

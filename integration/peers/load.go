@@ -17,7 +17,7 @@ type produceCell struct {
 	producers int
 	acks      string        // cairn, Kafka: 1 or all
 	linger    time.Duration // cairn, Kafka
-	sync      bool          // NATS: each producer waits for the answer before it sends the next
+	sync      bool          // each producer waits for the answer before it sends the next
 	rate      int           // records per second of each producer; 0: as many as the client takes
 }
 

@@ -36,10 +36,21 @@ type options struct {
 	resume bool
 	report bool
 	dry    bool
+	before string // another build of cairn, which is all that is compared with
 }
 
 // trial says that only some of it is measured: nothing is written to the docs.
-func (o options) trial() bool { return o.only.String() != "" || o.system.String() != "" }
+func (o options) trial() bool {
+	return o.only.String() != "" || o.system.String() != "" || o.before != ""
+}
+
+// systems take turns.
+func (o options) systems(nodes int) []system {
+	if o.before != "" {
+		return builds(nodes, o.before)
+	}
+	return systems(nodes)
+}
 
 // file is where the results of a part are kept.
 func (o options) file(part string) string {
@@ -66,8 +77,12 @@ func main() {
 	resume := flag.Bool("resume", false, "go on with a run that ended early, and do again what failed in it")
 	rep := flag.Bool("report", false, "measure nothing, write what an earlier run has found")
 	dry := flag.Bool("dry-run", false, "measure nothing, list the steps and how long they take")
+	before := flag.String("before", "", "another build of cairn: it and bin/cairn take turns in each cell, -rounds times, and nothing else; two files for benchstat are written")
 	flag.Parse()
-	o := options{quick: *quick, rounds: *rounds, length: *length, only: regexp.MustCompile(*only), system: regexp.MustCompile(*system), resume: *resume, report: *rep, dry: *dry}
+	o := options{
+		quick: *quick, rounds: *rounds, length: *length, only: regexp.MustCompile(*only), system: regexp.MustCompile(*system),
+		resume: *resume, report: *rep, dry: *dry, before: *before,
+	}
 	if *quick {
 		o.rounds, o.length = 1, time.Second
 	}
@@ -135,6 +150,9 @@ func run(ctx context.Context, o options) error {
 	rep := newReport(kept)
 	if ctx.Err() != nil {
 		return errors.New("ended early: -resume goes on from here, -report writes what there is")
+	}
+	if o.before != "" {
+		return errors.Join(writeBenchmarks(filepath.Join(root, "bin"), kept), rep.failed())
 	}
 	if o.trial() {
 		fmt.Print(rep)

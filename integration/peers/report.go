@@ -194,7 +194,8 @@ func (r *report) head() string {
   `+"`flush.messages=1`"+`, which it does for each batch. cairn `+"`flush os`"+` and the defaults of Kafka and NATS (which syncs every two minutes) leave that to the operating system.
 * Three nodes: replication factor 3 and one controller apart for cairn and Kafka, R3 for NATS, whose servers are controllers themselves. acks=all, min.insync.replicas=1.
 * cairn and Kafka have the same client (franz-go, 12 partitions, batches up to 1 MiB, no compression, at most %d MiB buffered) and Kafka the options of its start script (heap of 1 GiB). NATS has
-  12 streams on files and nats.go: *async* with up to %d records unanswered, or %d for each of many producers; *sync* with one. It has no batches of a client and no acks=1, so its rows stand by themselves.
+  12 streams on files and nats.go: *async* with up to %d records unanswered, or %d for each of many producers. It has no batches of a client and no acks=1, so these rows stand by themselves.
+* *sync*: each producer has one record unanswered, with acks=all and linger 0.
 * Before anything is measured each system takes 1 KiB records: Kafka for %v, since a Java program is compiled while it runs, the others for %v.
 * *tail*: a consumer reads what one producer writes as fast as it can (acks=all, linger 5, or async) from the first record to the last. *cold*: all of that after a restart of the servers,
   with none of their files in memory. *end to end*: from the moment a record was due to its arrival at a consumer, 1 KiB, %d a second, linger 0.

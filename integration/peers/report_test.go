@@ -76,7 +76,7 @@ func TestLargerLatencyIsBehind(t *testing.T) {
 }
 
 func TestProducersHaveWhatIsCompared(t *testing.T) {
-	for name, want := range map[string]int{"cairn": 16, "Kafka": 16, "NATS": 8} {
+	for name, want := range map[string]int{"cairn": 20, "Kafka": 20, "NATS": 8} {
 		names, cells := producers(system{name: name})
 		keys := 0
 		for _, n := range names {
@@ -182,5 +182,30 @@ func TestPlotsOfWhatThereIs(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "b.svg")); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestBenchmarksAreThoseOfOneBuild(t *testing.T) {
+	r := &results{byID: map[id]result{}}
+	for round, at := range []float64{20, 30} {
+		for _, s := range builds(3, "elsewhere") {
+			ms := at
+			if s.name == nameBefore {
+				ms *= 10
+			}
+			i := id{Round: round, Nodes: 3, System: s.String(), Step: "restart"}
+			r.byID[i] = result{id: i, Figures: figures{"start": {"ms": ms}, "cold 100 B": {"MB/s": 7}}}
+		}
+	}
+	want := strings.Repeat("BenchmarkCairn/nodes=3/flush-always/cold-100-B 1 7 MB/s\nBenchmarkCairn/nodes=3/flush-always/start 1 X ms\n", 2) +
+		strings.Repeat("BenchmarkCairn/nodes=3/flush-os/cold-100-B 1 7 MB/s\nBenchmarkCairn/nodes=3/flush-os/start 1 X ms\n", 2)
+	for build, of := range map[string][]string{nameAfter: {"20", "30", "20", "30"}, nameBefore: {"200", "300", "200", "300"}} {
+		expected := want
+		for _, ms := range of {
+			expected = strings.Replace(expected, "X", ms, 1)
+		}
+		if got := r.benchmarks(build); got != expected {
+			t.Errorf("%s:\n%swant\n%s", build, got, expected)
+		}
 	}
 }

@@ -27,13 +27,13 @@ func (v visit) begins() time.Duration { return v.sys.startTime() + v.sys.warmTim
 // plan lists the visits of a part. From round to round another system begins, so that none always follows the same.
 func plan(part string, o options, r *results) []visit {
 	rounds := 1
-	if part == partKey {
+	if part == partKey || o.before != "" {
 		rounds = o.rounds
 	}
 	var list []visit
 	for round := range rounds {
 		for _, nodes := range o.nodes {
-			all := systems(nodes)
+			all := o.systems(nodes)
 			for i := range all {
 				v := visit{part: part, round: round, sys: all[(i+round)%len(all)]}
 				for _, st := range steps(part, o, v.sys) {

@@ -47,6 +47,7 @@ func producers(sys system) (names []string, cells map[string]produceCell) {
 				add(at+"sync", produceCell{bytes: size, producers: n, sync: true})
 				continue
 			}
+			add(at+"sync", produceCell{bytes: size, producers: n, acks: "all", sync: true})
 			for _, acks := range []string{"1", "all"} {
 				for _, linger := range []time.Duration{0, 5 * time.Millisecond} {
 					add(at+fmt.Sprintf("acks=%s, linger %d", acks, linger.Milliseconds()), produceCell{bytes: size, producers: n, acks: acks, linger: linger})

@@ -76,7 +76,7 @@ func (r *report) produceTable(b *strings.Builder, nodes int) {
 	if len(cells) == 0 {
 		return
 	}
-	b.WriteString("Producers: MB/s; p99 in ms of a client that keeps its buffer full; CPU seconds of the servers for a GB.\n\n")
+	b.WriteString("Producers: MB/s; p99 in ms, but for *sync* of a client that keeps its buffer full; CPU seconds of the servers for a GB.\n\n")
 	header(b, "load")
 	for _, cell := range cells {
 		b.WriteString("| " + strings.TrimPrefix(cell, "produce "))
@@ -154,7 +154,7 @@ func (r *report) slowerThan(own, peer system) []slower {
 	}
 	var list []slower
 	for k := range found {
-		full := strings.HasPrefix(k.cell, "produce") || strings.HasPrefix(k.cell, "tail")
+		full := strings.HasPrefix(k.cell, "produce") && !strings.HasSuffix(k.cell, ", sync") || strings.HasPrefix(k.cell, "tail")
 		larger, ok := judged(k.metric)
 		if !ok || full && strings.HasSuffix(k.metric, " ms") || strings.HasPrefix(k.cell, "produce") && k.metric == "RSS MiB" {
 			continue

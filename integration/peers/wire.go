@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -128,62 +125,6 @@ func (c *wireClient) producers(topic string, p produceCell) ([]*kgo.Client, erro
 		list = append(list, cl)
 	}
 	return list, nil
-}
-
-func (c *wireClient) produce(ctx context.Context, topic string, p produceCell, length time.Duration) (*tally, error) {
-	clients, err := c.producers(topic, p)
-	if err != nil {
-		return nil, err
-	}
-	t := &tally{latency: newLatencies()}
-	pattern := make([]byte, p.bytes)
-	if _, err := rand.Read(pattern); err != nil {
-		return nil, err
-	}
-	var records, failed atomic.Int64
-	var first atomic.Pointer[error]
-	begun := time.Now()
-	var running sync.WaitGroup
-	for _, cl := range clients {
-		running.Go(func() {
-			now := begun
-			for n := 0; ; n++ {
-				measured := p.sampled(n)
-				if measured {
-					if now = p.pace(begun, n); now.Sub(begun) > length || ctx.Err() != nil {
-						return
-					}
-				}
-				at := now
-				cl.Produce(ctx, &kgo.Record{Value: stamped(pattern, at)}, func(_ *kgo.Record, err error) {
-					switch {
-					case err != nil:
-						failed.Add(1)
-						first.CompareAndSwap(nil, &err)
-						return
-					case measured:
-						t.latency.add(time.Since(at))
-					}
-					records.Add(1)
-				})
-			}
-		})
-	}
-	running.Wait()
-	var errs []error
-	for _, cl := range clients {
-		errs = append(errs, cl.Flush(ctx))
-	}
-	t.elapsed = time.Since(begun)
-	for _, cl := range clients {
-		cl.Close()
-	}
-	t.records = records.Load()
-	t.bytes = t.records * int64(p.bytes)
-	if n := failed.Load(); n > 0 {
-		errs = append(errs, fmt.Errorf("%d records failed, the first with: %w", n, *first.Load()))
-	}
-	return t, errors.Join(errs...)
 }
 
 func (c *wireClient) consume(ctx context.Context, topic string, stop func() bool, got func([]byte)) error {
