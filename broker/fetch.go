@@ -98,9 +98,7 @@ func (op *fetchOp) run() {
 // read looks at every partition and reports whether that is to be answered at once.
 func (op *fetchOp) read() (complete bool) {
 	reader := fetchReader{op: op, img: op.b.images.Image(), left: int(min(op.req.MaxBytes, op.b.fetchMaxBytes))}
-	for i := range op.parts {
-		reader.read(&op.parts[i])
-	}
+	reader.readAll(op.parts)
 	return reader.urgent || len(op.parts) == 0 || reader.total >= int(op.req.MinBytes) || op.req.MaxWaitMillis <= 0
 }
 

@@ -3,6 +3,8 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"cairn/broker/controller"
 	"cairn/engine"
@@ -21,6 +23,9 @@ var (
 	errUnknownPartition = errors.New("unknown topic or partition")
 )
 
+// storeReaders is how many partitions of one fetch are read from the store at a time. While they are, whoever fetches has nothing else to do.
+const storeReaders = 4
+
 // fetchReader reads the partitions of one fetch in their order, within its limits.
 type fetchReader struct {
 	op  *fetchOp
@@ -30,6 +35,64 @@ type fetchReader struct {
 	left   int
 	total  int
 	urgent bool // there is something to tell that is not records
+}
+
+// readAll fills the answers: one after the other until there is something, and for as long as one may take room that the next ones need.
+func (f *fetchReader) readAll(parts []fetchPart) {
+	wanted := 0
+	for i := range parts {
+		wanted += max(0, int(parts[i].maxBytes))
+	}
+	for i := range parts {
+		if f.total > 0 && wanted <= f.left {
+			f.readTogether(parts[i:])
+			return
+		}
+		f.read(&parts[i])
+		wanted -= max(0, int(parts[i].maxBytes))
+	}
+}
+
+// readTogether reads partitions that do not depend on each other: those that need the store in turns with each other.
+func (f *fetchReader) readTogether(parts []fetchPart) {
+	var stored []*fetchPart
+	for i := range parts {
+		if f.needsStore(&parts[i]) {
+			stored = append(stored, &parts[i])
+			continue
+		}
+		f.read(&parts[i])
+	}
+	if len(stored) < 2 {
+		for _, part := range stored {
+			f.read(part)
+		}
+		return
+	}
+	readers := make([]fetchReader, min(storeReaders, len(stored)))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for i := range readers {
+		readers[i] = *f
+		wg.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(stored)); n = next.Add(1) - 1 {
+				readers[i].read(stored[n])
+			}
+		})
+	}
+	wg.Wait()
+	before := f.total
+	for _, r := range readers {
+		f.total += r.total - before
+		f.left -= r.total - before
+		f.urgent = f.urgent || r.urgent
+	}
+}
+
+// needsStore says whether records of a partition are to be read from the store.
+func (f *fetchReader) needsStore(part *fetchPart) bool {
+	p, err := f.lookup(part.fetchKey)
+	return err == nil && p.log().Stored(part.offset)
 }
 
 // read fills the answer for one partition.

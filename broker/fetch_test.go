@@ -3,9 +3,12 @@ package broker
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"cairn/internal/ids"
 	"cairn/wire/batch"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -370,5 +373,49 @@ func TestFetchGivesTheBytesThatWereProduced(t *testing.T) {
 		if !bytes.Equal(got[17:], sent[17:]) {
 			t.Errorf("%v: the records differ", codec)
 		}
+	}
+}
+
+// TestFetchReadsTheStoreForSeveralPartitionsAtATime: what one partition waits for at the disk, the others wait for meanwhile.
+func TestFetchReadsTheStoreForSeveralPartitionsAtATime(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, dir)
+	id := mustTopic(t, n, "t", 4, nil)
+	c := dialNode(t, n)
+	for i := range int32(4) {
+		c.fill("t", id, i, 3)
+	}
+	stopNode(t, n)
+
+	var mu sync.Mutex
+	inside, most := 0, 0
+	cfg := mustLoad(t, "log.dirs="+dir, "listeners=PLAINTEXT://127.0.0.1:0")
+	cfg.engineFaults.DataRead = func(ids.PartitionID, ids.Offset) {
+		mu.Lock()
+		inside++
+		most = max(most, inside)
+		mu.Unlock()
+		<-time.After(50 * time.Millisecond) // as a slow disk
+		mu.Lock()
+		inside--
+		mu.Unlock()
+	}
+	n, err := Start(testContext(t), cfg, testLog(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopNode(t, n)
+	awaitReady(t, n)
+	for i := range int32(4) {
+		awaitLeader(t, n, "t", i)
+	}
+	for i, p := range dialNode(t, n).fetch(fetchTopic(11, "t", id, 0, 2, 6, 4)).Topics[0].Partitions {
+		want := [][]int64{{0, 2, 4}, {2, 4}, nil, {4}}[i]
+		if got := baseOffsets(t, p.RecordBatches); p.ErrorCode != 0 || !slices.Equal(got, want) {
+			t.Errorf("partition %d: error %d, batches %v, want %v", i, p.ErrorCode, got, want)
+		}
+	}
+	if most < 2 {
+		t.Errorf("%d reads at a time", most)
 	}
 }

@@ -61,6 +61,12 @@ func (l *Log) Read(o ReadOptions) (Records, error) {
 	return c.r, nil
 }
 
+// Stored tells whether a read from an offset would go to the store, and may have to wait for the disk.
+func (l *Log) Stored(from ids.Offset) bool {
+	end := l.End()
+	return from < end && from < l.tail.firstBase(end)
+}
+
 // collector gathers batches within the limits of a read.
 type collector struct {
 	o     ReadOptions
