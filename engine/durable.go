@@ -183,6 +183,14 @@ func (d *durableEnd) noteManifest(number uint64, size int64) {
 	}
 }
 
+// noteFlushed says that tables have all of the store, so that no log needs to be read for how far it goes. That the store goes as far stays noted.
+func (d *durableEnd) noteFlushed() {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.current.log = 0
+	d.writeLocked()
+}
+
 // writeLocked hands the note to the page cache, which takes microseconds. A failure costs the note, not what it is about.
 func (d *durableEnd) writeLocked() {
 	if d.file != nil {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -167,12 +168,37 @@ func (e *Engine) Close() error {
 		e.idle.Lock()
 		errs = append(errs, e.writeCheckpoints())
 		e.idle.Unlock()
+		errs = append(errs, e.flushLast())
 	}
 	errs = append(errs, e.db.Close())
 	if e.durable != nil {
 		errs = append(errs, e.durable.close())
 	}
 	return errors.Join(append(errs, e.fsCloser.Close())...)
+}
+
+// lastFlushMax is how long Close waits for the last flush.
+const lastFlushMax = 5 * time.Second
+
+// flushLast moves what the write-ahead log alone has on disk into tables. Otherwise the next start reads that log and does the same before it
+// serves anybody. Where it cannot be done, for lack of room or of time, the log is still there.
+func (e *Engine) flushLast() error {
+	if e.SpaceLevel() != SpaceAmple {
+		return nil
+	}
+	flushed, err := e.db.AsyncFlush()
+	if err != nil {
+		return fmt.Errorf("flush %s: %w", e.cfg.Dir, err)
+	}
+	limit := time.NewTimer(lastFlushMax)
+	defer limit.Stop()
+	select {
+	case <-flushed:
+		e.durable.noteFlushed()
+	case <-limit.C:
+		e.log.Warn("the last flush takes too long; the next start reads the write-ahead log instead", zap.Duration("waited", lastFlushMax))
+	}
+	return nil
 }
 
 func (e *Engine) writeCheckpoints() error {
