@@ -12,6 +12,7 @@ import (
 
 	"cairn/broker/controller"
 	"cairn/engine"
+	"cairn/internal/boot"
 	"cairn/internal/ids"
 	"cairn/raftgroup"
 
@@ -28,7 +29,7 @@ type Node struct {
 	dir *engine.DataDir
 	// previousEpoch is the broker epoch of the last run if that was closed in order, else noBrokerEpoch.
 	previousEpoch int64
-	openedNs      uint64 // when the data directory was opened, by sinceBoot
+	openedNs      uint64 // when the data directory was opened, by boot.Since
 
 	engine  *engine.Engine
 	host    *raftgroup.Host
@@ -94,13 +95,13 @@ func (n *Node) assemble() error {
 	if err != nil {
 		return err
 	}
-	n.dir, b.dir, n.openedNs = dir, dir, sinceBoot()
+	n.dir, b.dir, n.openedNs = dir, dir, boot.Since()
 	if n.previousEpoch, err = takeCleanShutdown(n.cfg.DataDir); err != nil {
 		return err
 	}
 	e, err := engine.Open(engine.Config{
 		Dir: n.cfg.DataDir, Flush: n.cfg.Flush, Logger: n.log.Named("engine"), OnDiskStall: b.diskStalled, OnDamage: b.storeDamaged, OnCorruption: b.storeCorrupt,
-		MinFreeBytes: n.cfg.MinFreeBytes, BallastBytes: n.cfg.BallastBytes, Faults: n.cfg.engineFaults,
+		MinFreeBytes: n.cfg.MinFreeBytes, BallastBytes: n.cfg.BallastBytes, BootID: n.bootID(), Faults: n.cfg.engineFaults,
 	})
 	if err != nil {
 		return err
@@ -135,6 +136,9 @@ func (n *Node) assemble() error {
 	n.tasks.Go(n.watchPeers)
 	return nil
 }
+
+// bootID names the machine's run.
+func (n *Node) bootID() string { return cmp.Or(n.cfg.bootID, boot.ID()) }
 
 // newBroker makes what the handlers share, without the parts that are started one by one.
 func newBroker(cfg *Config, images *controller.Store, log *zap.Logger) *Broker {
@@ -186,7 +190,7 @@ func (n *Node) startBroker() error {
 	}
 	client, err := controller.NewClient(controller.ClientConfig{
 		NodeID: n.cfg.NodeID, Incarnation: randomUUID(), Directory: identity.DirectoryID, Endpoints: endpoints, Rack: n.cfg.Rack,
-		LogFlush: flushName(n.cfg.Flush), BootID: cmp.Or(n.cfg.bootID, bootID()), OpenedNs: n.openedNs, PreviousEpoch: n.previousEpoch, ClusterID: identity.ClusterID,
+		LogFlush: flushName(n.cfg.Flush), BootID: n.bootID(), OpenedNs: n.openedNs, PreviousEpoch: n.previousEpoch, ClusterID: identity.ClusterID,
 		Voters: n.cfg.Voters, Local: n.quorum, Store: n.images, Dial: dialAddress,
 		Ends:              func() []controller.PartitionEnd { return n.broker.replicas.logEnds() },
 		HeartbeatInterval: n.cfg.HeartbeatInterval, SessionTimeout: n.cfg.SessionTimeout, Logger: n.log.Named("client"),

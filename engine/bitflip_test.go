@@ -43,7 +43,7 @@ func TestFlippedBitIsNeverReadAsData(t *testing.T) {
 
 // flipCase is a store with what was acknowledged of it.
 type flipCase struct {
-	disk    *vfs.MemFS
+	disk    vfs.FS
 	want    []image    // of the partitions 1 and 2
 	meta    []pb.Entry // of the metadata shard
 	damaged map[ids.PartitionID]bool
@@ -52,8 +52,9 @@ type flipCase struct {
 const flipPartitions = 2
 
 func newFlipCase(t *testing.T, rng *rand.Rand) *flipCase {
-	c := &flipCase{disk: vfs.NewMem(), damaged: map[ids.PartitionID]bool{}}
-	e := openMem(t, c.disk, nil)
+	c := &flipCase{damaged: map[ids.PartitionID]bool{}}
+	running := vfs.NewCrashableMem()
+	e := openMem(t, running, nil)
 	var groups []*group
 	for i := range flipPartitions {
 		groups = append(groups, startGroup(t, e, testBinding(i+1)))
@@ -82,7 +83,7 @@ func newFlipCase(t *testing.T, rng *rand.Rand) *flipCase {
 				g.commit(g.last)
 			}
 			closeEngine(t, e)
-			e = openMem(t, c.disk, nil)
+			e = openMem(t, running, nil)
 			for _, g := range groups {
 				g.e = e
 				g.bind()
@@ -93,7 +94,13 @@ func newFlipCase(t *testing.T, rng *rand.Rand) *flipCase {
 		g.commit(g.last)
 		c.want = append(c.want, imageOf(t, g.log))
 	}
+	if rng.IntN(2) == 0 { // an orderly end leaves nothing in the log
+		c.disk = killed(running)
+		closeEngine(t, e)
+		return c
+	}
 	closeEngine(t, e)
+	c.disk = running
 	return c
 }
 

@@ -33,6 +33,8 @@ type Config struct {
 	FS    vfs.FS // nil: the disk
 	Flush FlushMode
 
+	BootID string // names the machine's present run; "": unknown. After a power cut it is another one
+
 	MemTableBytes   int64 // size of one of at most four memtables; 0: DefaultMemTableBytes
 	BlockCacheBytes int64 // 0: DefaultBlockCacheBytes
 	TailBytes       int64 // bound of all memory tails together; 0: DefaultTailBytes, negative: no tails

@@ -165,6 +165,10 @@ func (r *crashRun) open() {
 		Dir: "data", FS: errorfs.Wrap(r.disk, f), Flush: r.kind.flush, MemTableBytes: 64 << 10, BlockCacheBytes: 1 << 20,
 		TailBytes: []int64{-1, 16 << 10, 1 << 20}[r.rng.IntN(3)], DropStepBytes: []int64{1, 4 << 10, 64 << 10}[r.rng.IntN(3)],
 		producersEvery: []ids.RaftIndex{10, 40, 0}[r.rng.IntN(3)],
+		BootID:         "the only one",
+	}
+	if r.kind.power {
+		cfg.BootID = fmt.Sprint(r.rng.Uint64())
 	}
 	f.left.Store(math.MaxInt64)
 	if r.rng.IntN(4) == 0 { // crash while opening

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 	"go.uber.org/zap"
 )
 
@@ -26,8 +26,11 @@ import (
 // has lost what it had promised, and must not take part as if it had not.
 
 const (
-	durableFile  = "durable-end"
-	durableBytes = 36 // the next write's number 8, number of its log file 8, the manifest's number 8, its length 8, CRC-32C of them 4
+	durableFile = "durable-end"
+	// The next write's number 8, number of its log file 8, the manifest's number 8, its length 8, run of the machine 8, CRC-32C of them 4.
+	durableBytes = 44
+	// durableBytesV1 are those of releases before 2026-12, which did not write the run of the machine.
+	durableBytesV1 = 36
 
 	manifestPrefix = "MANIFEST-"
 	// manifestPadding is the most that a manifest may be longer than its records: less than the header of one more.
@@ -40,6 +43,7 @@ type durableNote struct {
 	log           uint64 // number of the log file that has that one; 0: none is known
 	manifest      uint64 // 0: none
 	manifestBytes int64
+	softBoot      uint64 // run of the machine in which the store was opened last, if that was with FlushOS; 0: it was not
 }
 
 // durableEnd notes how far the store is durable. The note is not synced: it may lag behind, never lead.
@@ -54,9 +58,13 @@ type durableEnd struct {
 
 func (n durableNote) encode() []byte {
 	b := make([]byte, 0, durableBytes)
-	for _, v := range []uint64{n.next, n.log, n.manifest, uint64(n.manifestBytes)} {
+	for _, v := range []uint64{n.next, n.log, n.manifest, uint64(n.manifestBytes), n.softBoot} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
+	return sealDurable(b)
+}
+
+func sealDurable(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
@@ -73,11 +81,14 @@ func readDurable(disk vfs.FS, path string, log *zap.Logger) (n durableNote, err 
 	if err := errors.Join(err, f.Close()); err != nil {
 		return n, err
 	}
-	if len(b) == durableBytes {
-		at := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
-		n = durableNote{at(0), at(1), at(2), int64(at(3))}
+	at := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
+	if len(b) == durableBytes || len(b) == durableBytesV1 {
+		n = durableNote{next: at(0), log: at(1), manifest: at(2), manifestBytes: int64(at(3))}
 	}
-	if string(n.encode()) != string(b) {
+	if len(b) == durableBytes {
+		n.softBoot = at(4)
+	}
+	if end := len(b) - 4; end < 0 || string(sealDurable(b[:end:end])) != string(b) {
 		log.Warn("what was noted of the end of the store's log cannot be read; it is noted anew", zap.String("file", path), zap.Int("bytes", len(b)))
 		return durableNote{}, nil
 	}
@@ -121,44 +132,14 @@ func readNoted(disk vfs.FS, path string, number uint64, check func(next uint64, 
 	if err != nil {
 		return err
 	}
-	next, end, err := lastRecord(newRecordReader(record.NewReader, f, number))
+	l, err := wholeRecords(newRecordReader(record.NewReader, f, number))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	if err := check(next, end); err != nil {
+	if err := check(l.next, l.end); err != nil {
 		return fmt.Errorf("%w: %s %w", ErrStoreDamaged, path, err)
 	}
 	return nil
-}
-
-// lastRecord reads the records up to the first that is none. end is where they end, and next is behind the last write in them, if they are
-// those of a log: the first eight bytes are its number, the next four how many numbers it takes, both little-endian.
-func lastRecord(r *record.Reader) (next uint64, end int64, err error) {
-	var head [12]byte
-	for {
-		rec, err := r.Next()
-		n := 0
-		if err == nil {
-			n, err = io.ReadFull(rec, head[:])
-			if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-				err = nil // a short record
-			}
-		}
-		if err == nil {
-			_, err = io.Copy(io.Discard, rec)
-		}
-		switch {
-		case err == nil:
-			end = r.Offset()
-			if n == len(head) {
-				next = max(next, binary.LittleEndian.Uint64(head[:])+uint64(binary.LittleEndian.Uint32(head[8:])))
-			}
-		case errors.Is(err, io.EOF), errors.Is(err, record.ErrUnexpectedEOF), errors.Is(err, record.ErrInvalidChunk), errors.Is(err, record.ErrZeroedChunk):
-			return next, end, nil
-		default:
-			return next, end, err
-		}
-	}
 }
 
 // note says that the store is durable up to the batch, which was committed. log is the newest log file's number from before: as long as
@@ -198,12 +179,36 @@ func (d *durableEnd) writeLocked() {
 	}
 }
 
-// begin makes the note one in a file, and keeps it there from now on.
-func (d *durableEnd) begin(f vfs.File) {
+// begin makes the note one in a file, and keeps it there from now on. Under which run of the machine it is must be durable before anything is written:
+// it tells what a power cut may have taken from what was.
+func (d *durableEnd) begin(disk vfs.FS, path string, softBoot uint64) (err error) {
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	d.file = f
-	d.writeLocked()
+	if d.file, err = disk.OpenReadWrite(path, vfs.WriteCategoryUnspecified); err != nil {
+		return err
+	}
+	if d.current.softBoot == softBoot {
+		d.writeLocked()
+		return nil
+	}
+	d.current.softBoot = softBoot
+	if _, err := d.file.WriteAt(d.current.encode(), 0); err != nil {
+		return err
+	}
+	return errors.Join(d.file.Sync(), syncDirOn(disk, disk.PathDir(path)))
+}
+
+// unknownBoot stands for a run of the machine of which the system tells no name.
+const unknownBoot = 1
+
+// machineRun is a number for a run of the machine.
+func machineRun(bootID string) uint64 {
+	if bootID == "" {
+		return unknownBoot
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(bootID)) // never fails
+	return max(h.Sum64(), unknownBoot+1)
 }
 
 func (d *durableEnd) close() error {
@@ -225,14 +230,6 @@ func newestLog(disk vfs.FS, store string) (string, error) {
 		return "", nil
 	}
 	return disk.PathJoin(store, slices.Max(names)), nil
-}
-
-// logNumber is the number in the name of a file of the write-ahead log, 0 for other files.
-func logNumber(name string) uint64 {
-	if n, _, ok := wal.ParseLogFilename(name); ok {
-		return uint64(n)
-	}
-	return 0
 }
 
 // manifestNumber is the number in a manifest's name, 0 for other files.
@@ -262,11 +259,13 @@ func (e *Engine) checkDurable(d *durableEnd, disk vfs.FS) error {
 	if next := uint64(b.SeqNum()); next < noted { // a whole file is missing
 		return fmt.Errorf("%w: the write-ahead log, last %s, ends %d writes before what was durable", ErrStoreDamaged, d.newest, noted-next)
 	}
-	f, err := disk.OpenReadWrite(disk.PathJoin(e.cfg.Dir, durableFile), vfs.WriteCategoryUnspecified)
-	if err != nil {
+	softBoot := uint64(0)
+	if e.cfg.Flush == FlushOS {
+		softBoot = machineRun(e.cfg.BootID)
+	}
+	if err := d.begin(disk, disk.PathJoin(e.cfg.Dir, durableFile), softBoot); err != nil {
 		return err
 	}
-	d.begin(f)
 	e.durable = d
 	return nil
 }

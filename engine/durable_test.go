@@ -75,10 +75,10 @@ func rewriteFile(t *testing.T, disk vfs.FS, path string, b []byte) {
 func TestLogThatEndsEarlyIsDamage(t *testing.T) {
 	for _, mode := range []FlushMode{FlushAlways, FlushOS} {
 		for _, part := range []float64{0, 0.1, 0.5, 0.9, 0.999} {
-			disk := vfs.NewMem()
+			running := vfs.NewCrashableMem()
 			set := func(c *Config) { c.Flush = mode }
-			closeEngine(t, openMem(t, disk, set)) // the first log file of a new store is in an older format
-			g := startGroup(t, openMem(t, disk, set), testBinding(1))
+			closeEngine(t, openMem(t, running, set)) // the first log file of a new store is in an older format
+			g := startGroup(t, openMem(t, running, set), testBinding(1))
 			for range 20 {
 				g.save(g.data(1, 4000))
 			}
@@ -86,6 +86,7 @@ func TestLogThatEndsEarlyIsDamage(t *testing.T) {
 			if err := (logDB{g.e}).SaveRaftState([]pb.Update{meta}, 1); err != nil {
 				t.Fatal(err)
 			}
+			disk := killed(running) // an orderly end would leave the log empty
 			closeEngine(t, g.e)
 			cutLog(t, disk, part)
 			for range 2 { // a second start does not forget
@@ -160,12 +161,13 @@ func TestNoteOfTheEndThatCannotBeReadIsNoDamage(t *testing.T) {
 
 // TestFlippedBitInTheLogNamesTheFile: whichever bit it is, what refuses says of which file.
 func TestFlippedBitInTheLogNamesTheFile(t *testing.T) {
-	disk := vfs.NewMem()
-	closeEngine(t, openMem(t, disk, nil)) // the first log file of a new store is in an older format
-	g := startGroup(t, openMem(t, disk, nil), testBinding(1))
+	running := vfs.NewCrashableMem()
+	closeEngine(t, openMem(t, running, nil)) // the first log file of a new store is in an older format
+	g := startGroup(t, openMem(t, running, nil), testBinding(1))
 	for range 12 { // several blocks of the log
 		g.save(g.data(1, 4000))
 	}
+	disk := killed(running) // an orderly end would leave the log empty
 	closeEngine(t, g.e)
 	names := logFiles(t, disk)
 	path := "broker/store/" + names[len(names)-1]

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/zap"
 
+	"cairn/internal/boot"
 	"cairn/internal/ids"
 )
 
@@ -60,7 +61,7 @@ func Open(cfg Config) (*Engine, error) {
 // OpenReadOnly opens the store of a data directory whose broker is stopped. Only OpenLog, Partitions and the reading
 // methods of Log work.
 func OpenReadOnly(dir string) (*Engine, error) {
-	cfg := Config{Dir: dir}.withDefaults()
+	cfg := Config{Dir: dir, BootID: boot.ID()}.withDefaults()
 	cfg.TailBytes = -1
 	return open(cfg, true)
 }
@@ -74,6 +75,11 @@ func prepareStore(cfg Config, readOnly bool, fs vfs.FS, room *space, end *durabl
 		}
 		return end.load(cfg, room.fs, dir)
 	}
+	note, err := readDurable(room.fs, fs.PathJoin(cfg.Dir, durableFile), cfg.Logger)
+	if err != nil {
+		return err
+	}
+	end.current = note
 	store, err := pebble.Peek(dir, fs)
 	if err == nil && !store.Exists {
 		err = pebble.ErrDBDoesNotExist
@@ -98,7 +104,7 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	}
 	var soft *softSyncFS
 	if cfg.Flush == FlushOS || readOnly {
-		soft = &softSyncFS{FS: fs, log: cfg.Logger}
+		soft = &softSyncFS{FS: fs, log: cfg.Logger, cut: &logCut{}}
 		fs = soft
 	}
 	cfg.FS = markerFS{fs}
@@ -109,6 +115,9 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 	o.ErrorIfNotExists = readOnly
 	if err := prepareStore(cfg, readOnly, fs, room, end, dir); err != nil {
 		return nil, errors.Join(err, closer.Close())
+	}
+	if soft != nil {
+		soft.cut.mode = cutModeOf(end.current, machineRun(cfg.BootID))
 	}
 	db, err := pebble.Open(dir, o)
 	if err != nil {
@@ -149,9 +158,17 @@ func createDir(fs vfs.FS, parent, dir string) error {
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	d, err := fs.OpenDir(parent)
-	if err != nil {
+	if err := syncDirOn(fs, parent); err != nil {
 		return fmt.Errorf("create store: %w", err)
+	}
+	return nil
+}
+
+// syncDirOn makes durable which files a directory has.
+func syncDirOn(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
@@ -171,6 +188,9 @@ func (e *Engine) Close() error {
 		errs = append(errs, e.flushLast())
 	}
 	errs = append(errs, e.db.Close())
+	if e.softSync != nil {
+		errs = append(errs, e.softSync.syncClosed())
+	}
 	if e.durable != nil {
 		errs = append(errs, e.durable.close())
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -40,9 +39,5 @@ func (fs markerFS) order(name string) error {
 	if !strings.HasPrefix(fs.PathBase(name), markerPrefix) {
 		return nil
 	}
-	d, err := fs.OpenDir(fs.PathDir(name))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return syncDirOn(fs, fs.PathDir(name))
 }

@@ -1,4 +1,4 @@
-package broker
+package boot
 
 import (
 	"os"
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID names the machine's present run, "" where the system does not tell.
-func bootID() string {
+// ID names the machine's present run, "" where the system does not tell.
+func ID() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
@@ -16,9 +16,9 @@ func bootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// sinceBoot is how long the machine's present run has lasted, in nanoseconds, sleep included; the same clock for all of its processes. 0 where
+// Since is how long the machine's present run has lasted, in nanoseconds, sleep included; the same clock for all of its processes. 0 where
 // the system does not tell.
-func sinceBoot() uint64 {
+func Since() uint64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		return 0

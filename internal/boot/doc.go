@@ -1,0 +1,2 @@
+// Package boot tells the runs of the machine apart, from one start of it to the next.
+package boot
