@@ -20,9 +20,6 @@ import (
 // retryDelay is how long the Controller waits after a command of its own failed.
 const retryDelay = 100 * time.Millisecond
 
-// lateWake is how late the Controller's timer may fire before it takes this process for one that was stopped meanwhile.
-const lateWake = time.Second
-
 // Controller is the metadata group's replica on a node with the controller role. It is active, and answers requests, from
 // when its Claim of the present term was applied until its node no longer leads the group. Everybody else is answered
 // NOT_CONTROLLER.
@@ -128,14 +125,22 @@ func (c *Controller) run(ctx context.Context) {
 		case <-c.wake:
 		case <-timer.C:
 		}
-		if late := time.Since(due); late > lateWake {
-			c.forgive(late)
-		}
-		wait := c.step(ctx)
-		due = clock.Now().Add(wait)
-		timer.Reset(wait)
+		due = c.look(ctx, due)
+		timer.Reset(time.Until(due))
 	}
 }
+
+// look does what was due then, and returns when to look again. When it comes late, this process was stopped for as long as it is late, and one
+// lookEvery at most before that: sessions go on for the former, and are much longer than the latter.
+func (c *Controller) look(ctx context.Context, due time.Time) (next time.Time) {
+	if late := time.Since(due); late > c.lookEvery() {
+		c.forgive(late)
+	}
+	return clock.Now().Add(c.step(ctx))
+}
+
+// lookEvery is the time between two looks at the sessions, at most.
+func (c *Controller) lookEvery() time.Duration { return c.cfg.SessionTimeout / 8 }
 
 // step does what is due and returns when to look again.
 func (c *Controller) step(ctx context.Context) time.Duration {

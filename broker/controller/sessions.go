@@ -116,7 +116,7 @@ func (c *Controller) unbindLocked(cc *Conn) {
 func (c *Controller) fenceExpired(ctx context.Context) (time.Duration, error) {
 	var changes []BrokerChange
 	now := clock.Now()
-	wait := c.cfg.SessionTimeout
+	wait := c.lookEvery()
 	c.mu.Lock()
 	for _, b := range c.store.Image().BrokerList() {
 		if b.Fenced {

@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"cairn/internal/clock"
 	"cairn/internal/ids"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -151,6 +153,36 @@ func TestSessionsGoOnAfterTheControllerWasStopped(t *testing.T) {
 		sleep(time.Millisecond)
 		q.wantFenced(2, true, "after it")
 	})
+}
+
+// TestControllerThatWasStoppedFencesNobody: however long it was stopped, and whenever in the time between two looks or two heartbeats. A broker that
+// is silent after that is fenced all the same.
+func TestControllerThatWasStoppedFencesNobody(t *testing.T) {
+	for stopped := time.Duration(0); stopped < 30*time.Second; stopped += 500 * time.Millisecond {
+		for _, silent := range []time.Duration{0, 400 * time.Millisecond, DefaultHeartbeatInterval} {
+			inBubble(t, 1, func(t *testing.T, q *quorum) {
+				ctl := q.nodes[0].ctl
+				conn := ctl.NewConn()
+				defer conn.Close()
+				q.brokers(conn, 2)
+				ctl.stop() // the test has the turns of its goroutine
+				synctest.Wait()
+				due := ctl.look(t.Context(), clock.Now())
+				runs := func(until time.Time) {
+					for ; !due.After(until); due = ctl.look(t.Context(), due) {
+						sleep(time.Until(due))
+					}
+					sleep(time.Until(until))
+				}
+				runs(clock.Now().Add(silent))
+				sleep(stopped)
+				due = ctl.look(t.Context(), due)
+				q.wantFenced(2, false, fmt.Sprintf("stopped for %v, %v after a heartbeat", stopped, silent))
+				runs(clock.Now().Add(DefaultSessionTimeout))
+				q.wantFenced(2, true, fmt.Sprintf("a session after it was stopped for %v", stopped))
+			})
+		}
+	}
 }
 
 func TestHeartbeatCodes(t *testing.T) {
