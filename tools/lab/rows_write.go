@@ -194,17 +194,19 @@ func lostLeadership(s Settings) []Step {
 				return answered(c, late, "fenced-0: NOT_LEADER_OR_FOLLOWER")
 			},
 		},
-		{
-			Do: "describe fenced", Expect: "all three brokers in the ISR, within 30s",
-			Run: func(ctx context.Context, w *world) (string, error) {
-				_, seen, err := w.await(ctx, "three brokers in the ISR", 30*time.Second, w.lookAt("fenced", func(p partitionState) bool {
-					return p.leader >= 0 && len(p.isr) == 3
-				}))
-				return seen, err
-			},
-		},
+		allInSync(),
 		consumed("fenced", "v", 1),
 	}
+}
+
+// allInSync waits until each broker has all that was acknowledged.
+func allInSync() Step {
+	return Step{Do: "describe fenced", Expect: "all three brokers in the ISR, within 30s", Run: func(ctx context.Context, w *world) (string, error) {
+		_, seen, err := w.await(ctx, "three brokers in the ISR", 30*time.Second, w.lookAt("fenced", func(p partitionState) bool {
+			return p.leader >= 0 && len(p.isr) == 3
+		}))
+		return seen, err
+	}}
 }
 
 // lostRegistration silences the controller, so that no broker can know whether it still leads.
@@ -224,6 +226,7 @@ func lostRegistration(s Settings) []Step {
 			},
 		},
 		consumed("fenced", "v", 2),
+		allInSync(),
 		stop(2),
 		stored(2, "fenced", "v", 2),
 	}
@@ -253,7 +256,11 @@ func freezeController(s Settings) Step {
 			if err := w.node(nodes.ControllerID).Freeze(); err != nil {
 				return "", err
 			}
-			return "", w.pause(ctx, "the brokers' leases run out", s.Session+500*time.Millisecond)
+			_, err := w.watch(ctx, "the brokers' leases run out", s.Session+500*time.Millisecond, func(context.Context) (string, bool, error) {
+				still, err := w.node(nodes.ControllerID).StandsStill()
+				return fmt.Sprintf("controller frozen: %t", still), still, err
+			})
+			return "", err
 		},
 	}
 }
@@ -264,39 +271,50 @@ func thawController() Step {
 	}}
 }
 
-// leaderless sends records to a leader whose lease has run out.
+// leaderless sends records to brokers whose leases have run out. It asks nobody who leads: the answer is as old as the controller's last word.
 func leaderless() Step {
 	return Step{
-		Do: "send acks=1 and acks=all to the leader of fenced-0, which cannot know whether it still leads", Expect: "NOT_LEADER_OR_FOLLOWER, twice; its log end stays 1",
+		Do:     "send acks=1 and acks=all to each broker; the leader of fenced-0 among them cannot know whether it still leads",
+		Expect: "NOT_LEADER_OR_FOLLOWER, twice from each; their log ends stay 1",
 		Run: func(ctx context.Context, w *world) (string, error) {
-			p, err := w.describe(ctx, "fenced")
-			if err != nil || p.leader < 0 {
-				return p.String(), errors.Join(err, errors.New("no leader to send to"))
-			}
-			c, err := w.open(ctx, int(p.leader))
-			if err != nil {
-				return "", err
-			}
-			var requests []sentRequest
-			for _, acks := range []int16{1, acksAllCode} {
-				req, err := c.sendProduce(acks, callLimit, place{"fenced", 0, "late"})
+			var all []string
+			for _, n := range w.serving() {
+				seen, err := w.refusesAll(ctx, n)
+				all = append(all, seen)
 				if err != nil {
-					return "", err
+					return strings.Join(all, "; "), err
 				}
-				requests = append(requests, req)
 			}
-			seen, err := answered(c, requests, "fenced-0: NOT_LEADER_OR_FOLLOWER")
-			if err != nil {
-				return seen, err
-			}
-			end, err := partitionMetric(w.node(int(p.leader)), "log_end_offset", "fenced")
-			seen += fmt.Sprintf("; log end %.0f", end)
-			if err == nil && end != 1 {
-				err = differs("%s", seen)
-			}
-			return seen, err
+			return strings.Join(all, "; "), nil
 		},
 	}
+}
+
+// refusesAll sends records to a broker, which must refuse them and store nothing.
+func (w *world) refusesAll(ctx context.Context, n *nodes.Node) (string, error) {
+	c, err := w.open(ctx, n.ID)
+	if err != nil {
+		return "", err
+	}
+	var requests []sentRequest
+	for _, acks := range []int16{1, acksAllCode} {
+		req, err := c.sendProduce(acks, callLimit, place{"fenced", 0, "late"})
+		if err != nil {
+			return "", err
+		}
+		requests = append(requests, req)
+	}
+	seen, err := answered(c, requests, "fenced-0: NOT_LEADER_OR_FOLLOWER")
+	seen = fmt.Sprintf("broker %d: %s", n.ID, seen)
+	if err != nil {
+		return seen, err
+	}
+	end, err := partitionMetric(n, "log_end_offset", "fenced")
+	seen += fmt.Sprintf("; log end %.0f", end)
+	if err == nil && end != 1 {
+		err = differs("%s", seen)
+	}
+	return seen, err
 }
 
 func pipelining(Settings) []Step {

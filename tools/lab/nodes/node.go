@@ -173,7 +173,10 @@ func (n *Node) Stop(limit time.Duration) error {
 // Freeze stops the process in its tracks; Thaw lets it go on.
 func (n *Node) Freeze() error {
 	n.frozen = true
-	return n.proc.cmd.Process.Signal(syscall.SIGSTOP)
+	if err := n.proc.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return n.waitStopped()
 }
 
 // Thaw is the end of Freeze.

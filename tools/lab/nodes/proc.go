@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +60,51 @@ func (n *Node) Usage() (Usage, error) {
 
 func (n *Node) procFile(name string) ([]byte, error) {
 	return os.ReadFile(fmt.Sprintf("/proc/%d/%s", n.PID(), name))
+}
+
+// freezeLimit bounds the time from SIGSTOP until a process stands still.
+const freezeLimit = 10 * time.Second
+
+// waitStopped waits until each thread of the process stands still, or is gone: on a busy machine some go on until one has had the signal.
+func (n *Node) waitStopped() error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for begun := time.Now(); ; <-look.C {
+		moving, err := n.moving()
+		if err != nil || moving == "" {
+			return err
+		}
+		if time.Since(begun) > freezeLimit {
+			return fmt.Errorf("node %d goes on %v after SIGSTOP: %s", n.ID, freezeLimit, moving)
+		}
+	}
+}
+
+// StandsStill reports whether a node that was frozen still is: somebody else may have let it go on.
+func (n *Node) StandsStill() (bool, error) {
+	moving, err := n.moving()
+	return moving == "", err
+}
+
+// moving names a thread of the process that does not stand still; empty: there is none.
+func (n *Node) moving() (string, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.PID()))
+	for _, file := range threads {
+		stat, err := os.ReadFile(file)
+		if state := stateOf(stat); err == nil && !strings.Contains("TtZX", state) {
+			return file + " has the state " + state, nil
+		}
+	}
+	return "", err
+}
+
+// stateOf is the state of a thread by its line in /proc, behind the name in parentheses, which may hold anything.
+func stateOf(stat []byte) string {
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) == 0 {
+		return "?"
+	}
+	return fields[0]
 }
 
 // labelled finds the number behind a label at the start of a line; 0 where there is none.
