@@ -23,14 +23,16 @@ func (s *state) checkGroupOffsets() {
 	}
 }
 
-// checkGroupReads: what lies below a committed offset, some member got before.
+// checkGroupReads: what lies below a committed offset, some member got before; and what a member got stays, or is reported lost.
 func (s *state) checkGroupReads() {
 	got, committed := map[place]bool{}, map[int32]int64{}
 	for _, e := range s.history {
 		switch e.Kind {
 		case GroupPolled:
 			for _, entry := range e.Entries {
-				got[place{e.Partition, entry.Epoch, entry.Offset}] = true
+				at := place{e.Partition, entry.Epoch, entry.Offset}
+				got[at] = true
+				s.checkGot(e.Client, at, entry)
 			}
 		case GroupStored, OffsetFetched:
 			committed[e.Partition] = max(committed[e.Partition], e.Offset)

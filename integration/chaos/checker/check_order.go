@@ -60,10 +60,15 @@ func (s *state) poll(r *reading, e Entry) {
 	}
 	r.begun, r.next = true, e.Offset+1
 	r.got[at] = true
-	if v, ok := s.readable[at]; !ok && (!s.unclean[r.partition] || !s.lost(at)) {
-		s.find(LostWrite, r.partition, "%s got %+v, which is not readable in the end (reported lost: %t)", r.client, e, s.lost(at))
+	s.checkGot(r.client, at, e)
+}
+
+// checkGot: what somebody got is there in the end, or reported lost where an unclean election was held.
+func (s *state) checkGot(client string, at place, e Entry) {
+	if v, ok := s.readable[at]; !ok && (!s.unclean[at.partition] || !s.lost(at)) {
+		s.find(LostWrite, at.partition, "%s got %+v, which is not readable in the end (reported lost: %t)", client, e, s.lost(at))
 	} else if ok && v != e.Value {
-		s.find(InconsistentOffset, r.partition, "%s got %+v, and in the end value %d is there", r.client, e, v)
+		s.find(InconsistentOffset, at.partition, "%s got %+v, and in the end value %d is there", client, e, v)
 	}
 }
 

@@ -114,8 +114,13 @@ func (s *state) checkPlaces() {
 			both(p, e, "the last reader")
 		}
 	}
+	for p, log := range s.final.Committed {
+		for _, e := range log {
+			both(p, e, "the last read-committed reader")
+		}
+	}
 	for _, h := range s.history {
-		if h.Kind == Polled {
+		if h.Kind == Polled || h.Kind == GroupPolled {
 			for _, e := range h.Entries {
 				both(h.Partition, e, h.Client)
 			}

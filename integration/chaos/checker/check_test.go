@@ -160,6 +160,10 @@ func badTransactions() map[string]badStory {
 	early.add(Event{Kind: Committing, Client: "t", Txn: 1})
 	plainHidden := good()
 	plainHidden.f.Committed = map[int32][]Entry{p0: {{0, 4, 1}, {2, 5, 3}}}
+	more := transactional()
+	more.f.Committed[p0] = append(more.f.Committed[p0], Entry{8, 4, 1})
+	other := transactional()
+	other.f.Committed[p0] = append(slices.Clone(other.f.Committed[p0][:3]), Entry{6, 4, 1})
 	return map[string]badStory{
 		"aborted, and read":           {AbortedRead, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{1, 4, 2}, Entry{3, 4, 3})},
 		"aborted, and visible":        {AbortedRead, aborted},
@@ -171,6 +175,10 @@ func badTransactions() map[string]badStory {
 		"committed, and gone":         {LostWrite, withoutLog(transactional(), 1)},
 		"committed, and jumped":       {PollSkip, transactional().committedPoll("c2", Entry{0, 4, 1}, Entry{5, 4, 4})},
 		"plain, and not visible":      {Unseen, plainHidden},
+		"visible, and not readable":   {Unseen, more},
+		"visible with another value":  {InconsistentOffset, other},
+		"a member's, and gone":        {LostWrite, withoutLog(grouped(), 2)},
+		"a member's, another value":   {InconsistentOffset, good().add(Event{Kind: GroupPolled, Client: "m", Entries: []Entry{{0, 4, 2}}})},
 		"committed lower later":       {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: 2})},
 		"committed, then none":        {OffsetWentBack, grouped().add(Event{Kind: OffsetsAsked, Client: "o"}).add(Event{Kind: OffsetFetched, Client: "o", Offset: -1})},
 		"committed and never got":     {Unseen, good().add(Event{Kind: GroupPolled, Client: "m", Entries: []Entry{{0, 4, 1}}}).add(Event{Kind: GroupStored, Client: "m", Offset: 2})},

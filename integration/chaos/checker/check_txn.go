@@ -42,8 +42,15 @@ func (s *state) transaction(n uint64) *transaction {
 
 // checkTransactions: in the end a reader of committed transactions gets all readable records of each, or none; all if the writer was told
 // that it is committed, none if the writer never asked for that. Records without a transaction it gets in any case. Where an unclean
-// election was held a marker may be lost, and with it the word on what is readable.
+// election was held a marker may be lost, and with it the word on what is readable. What it gets, a reader of all records gets as well.
 func (s *state) checkTransactions() {
+	for p, log := range s.final.Committed {
+		for _, e := range log {
+			if _, ok := s.readable[place{p, e.Epoch, e.Offset}]; !ok {
+				s.find(Unseen, p, "a read-committed reader gets %+v in the end, and a reader of all records does not", e)
+			}
+		}
+	}
 	for _, v := range s.values {
 		if r := s.records[v]; r.Txn != 0 {
 			t := s.transaction(r.Txn)
