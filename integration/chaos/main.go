@@ -94,6 +94,11 @@ func (o options) plans() ([]Plan, error) {
 	return plans, nil
 }
 
+// again says how a round is run again.
+func again(p Plan, dir string) string {
+	return fmt.Sprintf("make chaos SEED=%d LENGTH=%v, or make chaos REPLAY=%s", p.Seed, p.Length, dir)
+}
+
 // runAll runs the rounds, some at a time, and says how each went. All are run, whatever they find.
 func runAll(ctx context.Context, binary string, plans []Plan, parallel int) error {
 	var wg sync.WaitGroup
@@ -118,8 +123,7 @@ func runAll(ctx context.Context, binary string, plans []Plan, parallel int) erro
 				return
 			}
 			failed++
-			fmt.Printf("seed %d: FAILED after %.0f s: %v\n  kept in %s\n  again: make chaos SEED=%d, or make chaos REPLAY=%s\n",
-				p.Seed, time.Since(begun).Seconds(), err, o.dir, p.Seed, o.dir)
+			fmt.Printf("seed %d: FAILED after %.0f s: %v\n  kept in %s\n  again: %s\n", p.Seed, time.Since(begun).Seconds(), err, o.dir, again(p, o.dir))
 		})
 	}
 	wg.Wait()

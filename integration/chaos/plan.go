@@ -14,7 +14,8 @@ import (
 // Plan is a round: a cluster and what is done to it.
 type Plan struct {
 	Seed       uint64        `json:"seed"`
-	Flush      string        `json:"flush"` // log.flush
+	Length     time.Duration `json:"length"` // of the faults, about: with another one the seed has another plan
+	Flush      string        `json:"flush"`  // log.flush
 	Partitions int32         `json:"partitions"`
 	MinISR     int           `json:"minIsr"`
 	Session    time.Duration `json:"session"` // broker.session.timeout.ms
@@ -111,7 +112,7 @@ type planner struct {
 
 // newPlan makes the plan of a seed, with faults for about so long.
 func newPlan(seed uint64, faults time.Duration) Plan {
-	p := planner{rand.New(rand.NewPCG(seed, 0xca1)), Plan{Seed: seed}, quiet + faults}
+	p := planner{rand.New(rand.NewPCG(seed, 0xca1)), Plan{Seed: seed, Length: faults}, quiet + faults}
 	p.plan.Flush = []string{"always", "always", "os"}[p.IntN(3)]
 	p.plan.Partitions = 2 + p.Int32N(4)
 	p.plan.MinISR = 1 + p.IntN(2)

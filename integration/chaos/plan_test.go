@@ -105,6 +105,22 @@ func TestPlansThatLoseAreKnown(t *testing.T) {
 	}
 }
 
+// TestFailedRoundSaysHowItIsRunAgain: with the same plan.
+func TestFailedRoundSaysHowItIsRunAgain(t *testing.T) {
+	for _, length := range []time.Duration{6 * time.Second, 90 * time.Second, 1500 * time.Millisecond} {
+		want := newPlan(11, length)
+		m := regexp.MustCompile(`^make chaos SEED=(\d+) LENGTH=(\w[\w.]*), or make chaos REPLAY=/kept$`).FindStringSubmatch(again(want, "/kept"))
+		if m == nil {
+			t.Fatal(again(want, "/kept"))
+		}
+		seed, err := strconv.ParseUint(m[1], 10, 64)
+		same, err2 := time.ParseDuration(m[2])
+		if err := errors.Join(err, err2); err != nil || !reflect.DeepEqual(newPlan(seed, same), want) {
+			t.Errorf("%s: another plan (%v)", m[0], err)
+		}
+	}
+}
+
 func TestPlanIsReadAsWritten(t *testing.T) {
 	dir := t.TempDir()
 	want := newPlan(11, 10*time.Second)
