@@ -70,7 +70,7 @@ faults: ## what gives faults to disk and clock in chaos rounds does as it is tol
 soak-retention: build ## full load on 12 partitions with retention by size: disk, memory and throughput over MINUTES (20)
 	CAIRN_INTEGRATION=1 CAIRN_RETENTION=$(or $(MINUTES),20) $(GO) test -count=1 -v -timeout 170m -run TestRetentionBySize ./integration/
 
-planted: ## faults that are built in on purpose, each of which the checker has to find
+planted: ## faults that are built in on purpose, each of which the checker has to find, and the same rounds without
 	CAIRN_INTEGRATION=1 $(GO) test -count=1 -v -timeout 20m -parallel 2 -tags cairn_planted -run TestPlanted ./integration/chaos
 
 flapping: build ## brokers frozen and freed for 15 s each, for ten minutes

@@ -28,10 +28,13 @@ const (
 
 func planted(fault string) bool { return os.Getenv(plantedEnv) == fault }
 
-// plantedEvery is which part of the batches a fault befalls.
-const plantedEvery = 50
+const (
+	// plantedEvery is which part of the batches is appended twice, by their timestamps, and of the offsets below plantedBelow left out: a reader
+	// that waits for the last record of a log is to get it.
+	plantedEvery, plantedBelow = 20, 200
+)
 
-// plantedRecords leaves out the batches at some offsets, on whichever broker.
+// plantedRecords leaves out the batches that begin at some offsets, on whichever broker.
 func plantedRecords(r engine.Records) engine.Records {
 	if !planted(plantDrop) {
 		return r
@@ -43,7 +46,7 @@ func plantedRecords(r engine.Records) engine.Records {
 		if err != nil {
 			panic("BUG: no header where a batch begins: " + err.Error())
 		}
-		if h.BaseOffset%plantedEvery != plantedEvery-1 {
+		if h.BaseOffset%plantedEvery != plantedEvery-1 || h.BaseOffset >= plantedBelow {
 			r.Parts, r.Bytes = append(r.Parts, raw[:h.Size()]), r.Bytes+h.Size()
 		}
 		raw = raw[h.Size():]

@@ -26,6 +26,7 @@ type faults struct {
 	net     *network.Network
 	admin   *kadm.Client
 	history *checker.Recorder
+	load    *load // once it has begun
 	frozen  map[int]bool
 	topics  int
 	machine machine
@@ -86,8 +87,44 @@ func (f *faults) do(ctx context.Context, a Action) error {
 		f.elect(ctx, kadm.ElectLiveReplica, a.Partition)
 	case opCreate:
 		f.create(ctx)
+	case opAwaitAcks, opAwaitLead:
+		f.await(ctx, a)
 	}
 	return nil
+}
+
+// await waits for what the action names, and writes down what came of it.
+func (f *faults) await(ctx context.Context, a Action) {
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, a.Within)
+	defer cancel()
+	var missing []int32
+	if a.Op == opAwaitAcks {
+		missing = f.load.waitAcknowledged(ctx)
+	} else {
+		missing = f.waitLeader(ctx, int32(a.Nodes[0]))
+	}
+	f.history.Add(checker.Event{Kind: checker.Fault, Text: fmt.Sprintf("waited for %v; not so with the partitions %v", time.Since(begun), missing)})
+}
+
+// waitLeader waits until the broker leads all partitions, and returns those that it does not lead.
+func (f *faults) waitLeader(ctx context.Context, broker int32) (others []int32) {
+	for {
+		askCtx, cancel := context.WithTimeout(ctx, time.Second)
+		meta, err := f.admin.Metadata(askCtx, topic)
+		cancel()
+		if err == nil {
+			others = nil
+			for _, p := range meta.Topics[topic].Partitions.Sorted() {
+				if p.Leader != broker {
+					others = append(others, p.Partition)
+				}
+			}
+		}
+		if err == nil && len(others) == 0 && len(meta.Topics[topic].Partitions) > 0 || pause(ctx, 50*time.Millisecond) != nil {
+			return others
+		}
+	}
 }
 
 // node does to one node what can be done to it in the state it is in: plans overlap faults without looking.

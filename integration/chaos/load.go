@@ -203,23 +203,38 @@ func (l *load) watchLeaders(ctx context.Context) {
 // waitServing waits until each partition has acknowledged an acks=all record that was sent after the call, and each writer of transactions
 // has seen one through, and returns those that have not.
 func (l *load) waitServing(ctx context.Context) (stuck []int32, stuckTxns []string) {
-	since := time.Since(l.begun)
-	for {
-		stuck, stuckTxns = nil, nil
-		l.mu.Lock()
-		for w, at := range l.freshTxn {
-			if at <= since {
-				stuckTxns = append(stuckTxns, w)
-			}
-		}
-		for p := range l.plan.Partitions {
-			if l.fresh[p] <= since {
-				stuck = append(stuck, p)
-			}
-		}
-		l.mu.Unlock()
+	for since := time.Since(l.begun); ; {
+		stuck, stuckTxns = l.behind(since)
 		if len(stuck)+len(stuckTxns) == 0 || pause(ctx, 20*time.Millisecond) != nil {
 			return stuck, stuckTxns
 		}
 	}
+}
+
+// waitAcknowledged waits for the partitions alone.
+func (l *load) waitAcknowledged(ctx context.Context) (stuck []int32) {
+	for since := time.Since(l.begun); ; {
+		stuck, _ = l.behind(since)
+		if len(stuck) == 0 || pause(ctx, 20*time.Millisecond) != nil {
+			return stuck
+		}
+	}
+}
+
+// behind returns the partitions that have acknowledged no acks=all record that was sent after that time, and the writers of transactions that
+// have seen none through that began after it.
+func (l *load) behind(since time.Duration) (partitions []int32, writers []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for w, at := range l.freshTxn {
+		if at <= since {
+			writers = append(writers, w)
+		}
+	}
+	for p := range l.plan.Partitions {
+		if l.fresh[p] <= since {
+			partitions = append(partitions, p)
+		}
+	}
+	return partitions, writers
 }

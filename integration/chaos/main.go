@@ -116,6 +116,9 @@ func runAll(ctx context.Context, binary string, plans []Plan, parallel int) erro
 			defer func() { <-places }()
 			begun := time.Now()
 			o, err := round(ctx, binary, p)
+			if err == nil {
+				err = os.RemoveAll(o.dir)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -21,9 +21,12 @@ type Plan struct {
 	Session    time.Duration `json:"session"` // broker.session.timeout.ms
 	Lag        time.Duration `json:"lag"`     // replica.lag.time.max.ms
 	Actions    []Action      `json:"actions"` // in the order of At
-	// Settle is how long findings that may go away when losses are reported are waited for; 0: settleWithin.
-	Settle time.Duration `json:"settle,omitempty"`
+	// Patience is how long what has to come about after the faults is waited for, where the round need not pass; 0: as long as it may take.
+	Patience time.Duration `json:"patience,omitempty"`
 }
+
+// within is how long something is waited for that may take so long.
+func (p Plan) within(most time.Duration) time.Duration { return cmp.Or(p.Patience, most) }
 
 // Op is what an action does.
 type Op string
@@ -48,6 +51,10 @@ const (
 	opFail  Op = "fail"      // each write, or each sync, fails, which is to end the process [Nodes, On]
 	opMend  Op = "mend"      // the disk is well [Nodes]
 	opClock Op = "clock"     // the wall clock is set wrong by so much, or right again [Nodes, Delay]
+
+	// Plans that are to provoke something wait for what leads to it, for no longer than Within; those of seeds do not.
+	opAwaitAcks Op = "await acknowledgements" // each partition acknowledges an acks=all record that is sent from now on [Within]
+	opAwaitLead Op = "await leadership"       // the node leads all partitions [Nodes, Within]
 )
 
 // Action is one step of a plan.
@@ -63,6 +70,7 @@ type Action struct {
 	Left      int64         `json:"left,omitempty"`
 	Told      bool          `json:"told,omitempty"`
 	On        string        `json:"on,omitempty"`
+	Within    time.Duration `json:"within,omitempty"`
 }
 
 func (a Action) String() string {
@@ -86,6 +94,10 @@ func (a Action) String() string {
 		fmt.Fprintf(&b, " %v at each %s", a.Nodes, a.On)
 	case opClock:
 		fmt.Fprintf(&b, " %v by %v", a.Nodes, a.Delay)
+	case opAwaitAcks:
+		fmt.Fprintf(&b, " for %v at most", a.Within)
+	case opAwaitLead:
+		fmt.Fprintf(&b, " %v for %v at most", a.Nodes, a.Within)
 	default:
 		fmt.Fprintf(&b, " %v", a.Nodes)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -80,7 +81,7 @@ func TestSeedsOfCICoverAllActions(t *testing.T) {
 	}
 }
 
-// allOps are those of plan.go.
+// allOps are those that plans of seeds have.
 func allOps() []Op {
 	return []Op{
 		opKill, opTerm, opStart, opFreeze, opThaw, opSplit, opCut, opSlow, opHeal, opElect, opUnclean, opCreate, opFull, opLag, opFail, opMend, opClock,
@@ -102,6 +103,23 @@ func TestPlansThatLoseAreKnown(t *testing.T) {
 	}
 	if losing < 5 || losing > 35 {
 		t.Errorf("%d of 50 plans lose records", losing)
+	}
+}
+
+// TestPartitionsThatHaveNotServedAreKnown: what was sent before does not count, and the writers of transactions only where they are asked for.
+func TestPartitionsThatHaveNotServedAreKnown(t *testing.T) {
+	l := &load{
+		plan: Plan{Partitions: 3}, fresh: map[int32]time.Duration{0: 2 * time.Second, 1: time.Second}, freshTxn: map[string]time.Duration{"a": time.Second, "b": 2 * time.Second},
+	}
+	partitions, writers := l.behind(time.Second)
+	if !slices.Equal(partitions, []int32{1, 2}) || !slices.Equal(writers, []string{"a"}) {
+		t.Errorf("%v, %v", partitions, writers)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.begun = time.Now().Add(-time.Second - time.Minute/2)
+	if stuck := l.waitAcknowledged(ctx); len(stuck) != 3 {
+		t.Errorf("of what was sent before nothing counts, and %v are behind", stuck)
 	}
 }
 

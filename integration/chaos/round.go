@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +40,7 @@ const (
 type outcome struct {
 	report checker.Report
 	losses int    // records that are reported lost, by right
-	dir    string // kept, if the round failed
+	dir    string // with all that the round has left: the caller removes it, or keeps it
 	// diskEnds is how many processes were ended by their disks.
 	diskEnds int
 }
@@ -55,10 +54,10 @@ func round(ctx context.Context, binary string, p Plan, env ...string) (o outcome
 	if err != nil {
 		return o, err
 	}
+	c.Keep()
 	defer func() {
+		o.dir = c.Dir
 		if err != nil {
-			c.Keep()
-			o.dir = c.Dir
 			for _, n := range c.Nodes {
 				if n.Serving() {
 					err = errors.Join(err, n.Quit())
@@ -199,7 +198,7 @@ func (r *running) underLoad(ctx context.Context) (err error) {
 	if r.readers, err = startReaders(r.plan, addrs, r.history); err == nil {
 		r.members, err = startMembers(r.plan, addrs, r.history)
 	}
-	if err == nil {
+	if r.faults.load = r.load; err == nil {
 		err = r.faults.run(ctx, r.plan.Actions)
 	}
 	if err == nil {
@@ -208,14 +207,15 @@ func (r *running) underLoad(ctx context.Context) (err error) {
 		err = r.faults.end(endCtx)
 	}
 	if err == nil {
-		serveCtx, cancel := context.WithTimeout(ctx, serveWithin)
+		within := r.plan.within(serveWithin)
+		serveCtx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
 		stuck, stuckTxns := r.load.waitServing(serveCtx)
 		for _, w := range stuckTxns {
-			r.history.Add(checker.Event{Kind: checker.Stuck, Text: fmt.Sprintf("%s saw no transaction through for %v", w, serveWithin)})
+			r.history.Add(checker.Event{Kind: checker.Stuck, Text: fmt.Sprintf("%s saw no transaction through for %v", w, within)})
 		}
 		for _, p := range stuck {
-			r.history.Add(checker.Event{Kind: checker.Stuck, Partition: p, Text: fmt.Sprintf("acknowledged no new acks=all record for %v", serveWithin)})
+			r.history.Add(checker.Event{Kind: checker.Stuck, Partition: p, Text: fmt.Sprintf("acknowledged no new acks=all record for %v", within)})
 		}
 	}
 	stopCtx, cancel := context.WithTimeout(ctx, startWithin)
@@ -243,7 +243,7 @@ func (r *running) settle(ctx context.Context) (final checker.Final, err error) {
 	if err := waitInSync(syncCtx, c.Bootstrap()); err != nil {
 		return final, err
 	}
-	stableCtx, cancel := context.WithTimeout(ctx, serveWithin)
+	stableCtx, cancel := context.WithTimeout(ctx, r.plan.within(serveWithin))
 	defer cancel()
 	for p, open := range waitStable(stableCtx, r.faults.admin) {
 		r.history.Add(checker.Event{Kind: checker.Stuck, Partition: p, Text: open})
@@ -252,10 +252,12 @@ func (r *running) settle(ctx context.Context) (final checker.Final, err error) {
 	if err != nil {
 		return final, err
 	}
-	r.readers.waitEnds(syncCtx, endsOf(there.Log), endsOf(there.Committed))
-	r.members.waitCommitted(syncCtx, endsOf(there.Log))
+	endsCtx, cancel := context.WithTimeout(ctx, r.plan.within(syncWithin))
+	defer cancel()
+	r.readers.waitEnds(endsCtx, endsOf(there.Log), endsOf(there.Committed))
+	r.members.waitCommitted(endsCtx, endsOf(there.Log))
 	r.history.Add(checker.Event{Kind: checker.Fault, Text: "all replicas are in sync"})
-	for deadline := time.Now().Add(cmp.Or(r.plan.Settle, settleWithin)); ; {
+	for deadline := time.Now().Add(r.plan.within(settleWithin)); ; {
 		final, err := collect(ctx, c, r.plan)
 		if err != nil {
 			return final, err

@@ -53,7 +53,7 @@ func (w *txnWriter) run(ctx context.Context) {
 		w.load.mu.Unlock()
 	}
 	w.drop()
-	endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), serveWithin)
+	endCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.load.plan.within(serveWithin))
 	defer cancel()
 	if err := w.endAll(endCtx); err != nil {
 		w.load.history.Add(checker.Event{Kind: checker.Stuck, Text: fmt.Sprintf("the last transaction of %s could not be ended: %v", w.name, err)})
