@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"time"
+
+	"cairn/integration/machine"
 )
 
 // report collects the lines of docs/benchmarks.md.
@@ -27,31 +27,8 @@ func newReport(o options) report {
 	if err != nil {
 		commit = []byte("unknown")
 	}
-	return report{origin: fmt.Sprintf("%s, commit %s, %s, %d cores (%s), %d runs of %v each, load average before: %s", time.Now().UTC().Format("2006-01-02"),
-		strings.TrimSpace(string(commit)), runtime.Version(), runtime.NumCPU(), cpuModel(), o.runs, o.length, loadAverage())}
-}
-
-// loadAverage tells how busy the machine was with other things: figures of a busy one say little.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
-		return fields[0]
-	}
-	return "unknown"
-}
-
-func cpuModel() string {
-	f, err := os.Open("/proc/cpuinfo")
-	if err != nil {
-		return "unknown processor"
-	}
-	defer func() { _ = f.Close() }() // only read
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, ok := strings.CutPrefix(lines.Text(), "model name"); ok {
-			return strings.Trim(name, " \t:")
-		}
-	}
-	return "unknown processor"
+	return report{origin: fmt.Sprintf("%s, commit %s, %s, %s, %d runs of %v each, load average before: %s", time.Now().UTC().Format("2006-01-02"),
+		strings.TrimSpace(string(commit)), runtime.Version(), machine.Processors(), o.runs, o.length, machine.LoadAverage())}
 }
 
 func (r *report) started(run int, ready, first time.Duration, rss int64) {
@@ -83,7 +60,7 @@ func (r *report) sections() []section {
 	var list []section
 	add := func(title, text, rows string) {
 		if rows != "" {
-			list = append(list, section{title, fmt.Sprintf("*%s, after: %s.*\n\n%s%s", r.origin, loadAverage(), text, rows)})
+			list = append(list, section{title, fmt.Sprintf("*%s, after: %s.*\n\n%s%s", r.origin, machine.LoadAverage(), text, rows)})
 		}
 	}
 	add("Start", "One node with one topic, from the start of the process: to its ready line, to the first acknowledged record of a client that tries "+

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cairn/integration/machine"
 	"cmp"
 	"context"
 	"errors"
@@ -189,7 +190,7 @@ func (o options) describe() about {
 	software := fmt.Sprintf("Apache Kafka %s (%s), nats-server %s, %s", kafkaVersion, javaVersion(), server.VERSION, runtime.Version())
 	return about{
 		Began: time.Now(), Commit: strings.TrimSpace(string(commit)), Rounds: o.rounds, Length: o.length, Quick: o.quick,
-		Machine: machine(), Software: software, Load: loadAverage(),
+		Machine: machine.Processors(), Software: software, Load: machine.LoadAverage(),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -233,6 +232,3 @@ func replaced(page, text string) string {
 	}
 	return head + text
 }
-
-// machine is what it was measured on.
-func machine() string { return fmt.Sprintf("%d cores (%s)", runtime.NumCPU(), cpuModel()) }
