@@ -2,9 +2,10 @@ package broker
 
 import (
 	"fmt"
-	"maps"
 	"testing"
 	"time"
+
+	"cairn/engine"
 )
 
 // A compacted log that is written for ever is rid of its entries time and again; its records, and who is in sync, are as before.
@@ -27,26 +28,10 @@ func TestACompactedPartitionIsRidOfItsEntries(t *testing.T) {
 	c.await(t, "all in sync and voters", "t", whole)
 	awaitTrue(t, func() bool {
 		produceKeys(t, cl, "t", 0, 1, "end", model)
-		logs := c.replicaLogs("t")
-		if len(logs) != 3 {
-			return false
-		}
-		for _, l := range logs {
-			got, n := storedValues(t, l)
-			if !maps.Equal(got, model) || n > len(model)+50 || int64(l.LastIndex()) > 2*most {
-				return false
-			}
-		}
-		return true
+		return c.replicasEndIn(t, "t", 3, model, func(l *engine.Log, records int) bool {
+			return records <= len(model)+50 && int64(l.LastIndex()) <= 2*most
+		})
 	})
-	for i, n := range c.brokers {
-		p, err := n.broker.replicas.lookup("t", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if problems, err := n.engine.Verify(p.id); err != nil || len(problems) > 0 {
-			t.Errorf("broker %d: %v, %v", i+1, problems, err)
-		}
-	}
+	c.mustVerify(t, "t")
 	mustConsumeValues(t, c, "t", model)
 }

@@ -64,6 +64,30 @@ func (c *testCluster) replicaLogs(topic string) []*engine.Log {
 	return logs
 }
 
+// replicasEndIn is whether each of so many replicas holds what the model knows, and is as it should be besides; records are those it stores.
+func (c *testCluster) replicasEndIn(t *testing.T, topic string, replicas int, model map[string]string, is func(l *engine.Log, records int) bool) bool {
+	t.Helper()
+	logs := c.replicaLogs(topic)
+	return len(logs) == replicas && !slices.ContainsFunc(logs, func(l *engine.Log) bool {
+		got, n := storedValues(t, l)
+		return !maps.Equal(got, model) || !is(l, n)
+	})
+}
+
+// mustVerify checks what each broker has stored of partition 0.
+func (c *testCluster) mustVerify(t *testing.T, topic string) {
+	t.Helper()
+	for i, n := range c.brokers {
+		p, err := n.broker.replicas.lookup(topic, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problems, err := n.engine.Verify(p.id); err != nil || len(problems) > 0 {
+			t.Errorf("broker %d: %v, %v", i+1, problems, err)
+		}
+	}
+}
+
 // awaitCompacted waits until each replica is compacted up to an offset.
 func (c *testCluster) awaitCompacted(t *testing.T, topic string, to ids.Offset) {
 	t.Helper()
@@ -131,38 +155,17 @@ func TestReplicasAgreeThoughOneWasAwayDuringCompaction(t *testing.T) {
 	c.start(t, 3)
 	produceKeys(t, cl, "t", 290, 300, "d", model)
 	awaitTrue(t, func() bool {
-		logs := c.replicaLogs("t")
-		if len(logs) != 3 {
-			return false
-		}
-		for _, l := range logs {
-			if l.End() != logs[0].End() {
-				return false
-			}
-			if got, _ := storedValues(t, l); !maps.Equal(got, model) {
-				return false
-			}
-		}
-		return true
+		ends := map[ids.Offset]bool{}
+		return c.replicasEndIn(t, "t", 3, model, func(l *engine.Log, _ int) bool {
+			ends[l.End()] = true
+			return len(ends) == 1
+		})
 	})
 	awaitTrue(t, func() bool { // once all have them the tombstones go, though nothing but a record is written
 		produceKeys(t, cl, "t", 299, 300, "e", model)
-		for _, l := range c.replicaLogs("t") {
-			if got, n := storedValues(t, l); !maps.Equal(got, model) || n > len(model)+20 {
-				return false
-			}
-		}
-		return true
+		return c.replicasEndIn(t, "t", 3, model, func(_ *engine.Log, records int) bool { return records <= len(model)+20 })
 	})
-	for i, n := range c.brokers {
-		p, err := n.broker.replicas.lookup("t", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if problems, err := n.engine.Verify(p.id); err != nil || len(problems) > 0 {
-			t.Errorf("broker %d: %v, %v", i+1, problems, err)
-		}
-	}
+	c.mustVerify(t, "t")
 	mustConsumeValues(t, c, "t", model)
 }
 
