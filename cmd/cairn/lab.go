@@ -22,6 +22,10 @@ Examples:
    cairn lab run acks1-honest --fast --keep`
 
 func labCommand() *cli.Command {
+	var names []string
+	for _, e := range lab.Experiments() {
+		names = append(names, e.Name)
+	}
 	return &cli.Command{
 		Name:        "lab",
 		Usage:       "replay experiments on a cluster of its own",
@@ -38,7 +42,7 @@ func labCommand() *cli.Command {
 				Name:        "run",
 				Usage:       "run an experiment and judge it",
 				ArgsUsage:   "NAME",
-				Description: labRunHelp,
+				Description: labRunHelp, BashComplete: offerWords(names...),
 				Flags: []cli.Flag{
 					&cli.BoolFlag{Name: "fast", Usage: "lower replica.lag.time.max.ms and broker.session.timeout.ms"},
 					&cli.BoolFlag{Name: "keep", Usage: "keep the directory after a success too"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -30,6 +31,9 @@ func main() {
 
 // run executes one command line and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if asksForCompletion(args) && slices.Contains(args, "--") {
+		return 0 // the library would take the question for an argument behind the dashes, and run the command
+	}
 	err := newApp(stdout, stderr).RunContext(ctx, args)
 	if err == nil {
 		return 0
@@ -57,7 +61,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		HideVersion:               true, // -v means other things elsewhere; `cairn version` tells it
 		Writer:                    stdout,
 		ErrWriter:                 stderr,
-		EnableBashCompletion:      true,
+		EnableBashCompletion:      true, // of all shells: see completion.go
 		DisableSliceFlagSeparator: true, // values of properties have commas of their own
 		Commands: []*cli.Command{
 			startCommand(),
@@ -96,6 +100,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 	app.CommandNotFound = func(c *cli.Context, name string) {
 		noHelp = unknownCommand(c.App.Commands, name, "cairn help")
 	}
+	app.BashComplete = func(c *cli.Context) { offer(c.App.Writer, c.App.Commands, c.App.Flags) }
 	app.After = func(*cli.Context) error { return noHelp }
 	app.Action = func(c *cli.Context) error {
 		if c.Args().Present() {
@@ -113,6 +118,9 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 func prepare(cmd *cli.Command) {
 	cmd.OnUsageError = onUsageError
 	cmd.HideHelpCommand = true
+	if cmd.BashComplete == nil {
+		cmd.BashComplete = func(c *cli.Context) { offer(c.App.Writer, cmd.Subcommands, cmd.Flags) }
+	}
 	action := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
 		if c.Args().Present() && cmd.ArgsUsage == "" {
@@ -208,31 +216,5 @@ func versionCommand() *cli.Command {
 		Description: "Example:\n\n   cairn version",
 		Flags:       []cli.Flag{jsonFlag()},
 		Action:      func(c *cli.Context) error { return tools.PrintVersion(output(c)) },
-	}
-}
-
-// bashCompletion asks the binary itself for the words that fit, so it never lags behind the commands.
-const bashCompletion = `_cairn() {
-  local cur="${COMP_WORDS[COMP_CWORD]}" ask=() words
-  if [[ "$cur" == -- ]]; then # two dashes alone would end the flags
-    ask=(-)
-  elif [[ "$cur" == -* ]]; then
-    ask=("$cur")
-  fi
-  words=$("${COMP_WORDS[@]:0:$COMP_CWORD}" "${ask[@]}" --generate-bash-completion 2>/dev/null)
-  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
-}
-complete -o default -F _cairn cairn
-`
-
-func completionCommand() *cli.Command {
-	return &cli.Command{
-		Name:        "completion",
-		Usage:       "print the completion script for bash",
-		Description: "Example:\n\n   source <(cairn completion)",
-		Action: func(c *cli.Context) error {
-			_, err := fmt.Fprint(c.App.Writer, bashCompletion)
-			return err
-		},
 	}
 }

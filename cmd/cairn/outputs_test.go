@@ -174,6 +174,8 @@ func goldenAdmin(s *transcript) {
 	s.run("acls --list")
 	s.both("lab list")
 	s.run("completion")
+	s.run("completion zsh")
+	s.run("completion fish")
 	s.loose("version")
 	s.runAs("version --json", func(text string) string { return scrubVersion.ReplaceAllString(text, `"$1":"V"`) })
 }
