@@ -32,7 +32,7 @@ type dumpedBatch struct {
 	Valid         bool           `json:"isvalid"`
 	Problem       string         `json:"problem,omitempty"`
 	QuarantinedAt *int64         `json:"quarantinedAtMs,omitempty"` // when it was taken out of the log
-	Records       []dumpedRecord `json:"records,omitempty"`
+	Records       []dumpedRecord `json:"records,omitzero"`          // where they were asked for
 }
 
 // dumpedRecord is the JSON form of a record in a batch. Key, value and header values are base64, null where absent.
@@ -119,7 +119,7 @@ func codecName(c batch.Codec) string {
 
 // dumpedRecords copies the records out of the batch, as far as they can be read.
 func dumpedRecords(h *batch.Header, raw []byte, decoder DumpDecoder) ([]dumpedRecord, error) {
-	var all []dumpedRecord
+	all := []dumpedRecord{}
 	for rec, err := range batch.Records(raw, 0) {
 		if err != nil {
 			return all, err

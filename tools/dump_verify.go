@@ -155,10 +155,7 @@ func (v *storedVerifier) print(tp topicPartition, source string, found engine.Ve
 	if failed != nil {
 		found.Problems = append(found.Problems, engine.Problem{Part: problemStore, Offset: ids.NoOffset, What: failed.Error()})
 	}
-	r := verifiedReplica{Topic: tp.Topic, Partition: tp.Partition, Source: source, Verification: found, Advice: []string{}}
-	if r.Problems == nil {
-		r.Problems = []engine.Problem{}
-	}
+	r := verifiedReplica{Topic: tp.Topic, Partition: tp.Partition, Source: source, Verification: found}
 	for _, a := range advice {
 		if slices.ContainsFunc(found.Problems, func(p engine.Problem) bool { return p.Part == a.part }) {
 			r.Advice = append(r.Advice, a.text)

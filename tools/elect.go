@@ -91,7 +91,7 @@ func Elect(ctx context.Context, conn Connection, o ElectOptions, out Output) err
 }
 
 func electionResult(name string, resp *kmsg.ElectLeadersResponse) electResult {
-	r := electResult{name, []topicPartition{}, []topicPartition{}, []electFailure{}}
+	r := electResult{Type: name}
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
 			tp := topicPartition{t.Topic, p.Partition}

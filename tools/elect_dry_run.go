@@ -53,9 +53,6 @@ func electDryRun(ctx context.Context, conn Connection, o ElectOptions, out Outpu
 	}
 	missing := missingPartitions(previews)
 	if out.JSON {
-		if previews == nil {
-			previews = []ElectionPreview{}
-		}
 		return errors.Join(out.writeJSON(previews), missing)
 	}
 	_, name, err := o.kind()

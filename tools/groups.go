@@ -162,7 +162,7 @@ func DeleteGroups(ctx context.Context, conn Connection, s GroupSelection, out Ou
 		if err != nil {
 			return err
 		}
-		result := deletedGroups{Deleted: []string{}, Failed: []failedGroup{}}
+		var result deletedGroups
 		for _, name := range names {
 			if r := resp[name]; r.Err != nil {
 				result.Failed = append(result.Failed, failedGroup{name, groupException(r.Err)})

@@ -44,7 +44,7 @@ type groupDescription struct {
 	Epoch       *int32             `json:"groupEpoch,omitempty"`
 	TargetEpoch *int32             `json:"targetAssignmentEpoch,omitempty"`
 	Members     []groupMember      `json:"members"`
-	Offsets     []groupPartitionAt `json:"offsets,omitempty"`
+	Offsets     []groupPartitionAt `json:"offsets,omitzero"` // where they were asked for
 }
 
 type groupCoordinator struct {
@@ -64,7 +64,7 @@ type groupMember struct {
 	Assignment []topicPartition `json:"assignment"`
 	// Epoch, Target and Upgraded are those of a consumer group.
 	Epoch    *int32           `json:"memberEpoch,omitempty"`
-	Target   []topicPartition `json:"targetAssignment,omitempty"`
+	Target   []topicPartition `json:"targetAssignment,omitzero"`
 	Upgraded *bool            `json:"upgraded,omitempty"`
 }
 
@@ -278,7 +278,7 @@ func addOffsets(ctx context.Context, cl *kgo.Client, groups []*groupDescription)
 
 // partitions lists the partitions of the members, those with most first, and then what nobody reads.
 func (g *groupDescription) partitions(fetched kadm.OffsetResponses) []groupPartitionAt {
-	var list []groupPartitionAt
+	list := []groupPartitionAt{}
 	at := func(tp topicPartition) groupPartitionAt {
 		p := groupPartitionAt{topicPartition: tp}
 		if o, ok := fetched.Lookup(tp.Topic, tp.Partition); ok && o.Err == nil && o.At >= 0 {

@@ -91,7 +91,7 @@ func ResetOffsets(ctx context.Context, conn Connection, o ResetOffsetsOptions, o
 
 func (o ResetOffsetsOptions) print(plan []resetOffset, single bool, out Output) error {
 	if out.JSON {
-		return out.writeJSON(append([]resetOffset{}, plan...))
+		return out.writeJSON(plan)
 	}
 	var b strings.Builder
 	if o.Export {

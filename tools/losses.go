@@ -40,9 +40,6 @@ func Losses(ctx context.Context, conn Connection, o LossesOptions, out Output) e
 		return err
 	}
 	if out.JSON {
-		if losses == nil {
-			losses = []Loss{}
-		}
 		return out.writeJSON(losses)
 	}
 	if len(losses) == 0 {

@@ -1,7 +1,6 @@
 package tools
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -37,13 +36,6 @@ func (o Output) warn(format string, args ...any) {
 // note prints a remark about the result on Err.
 func (o Output) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(o.Err, format+"\n", args...)
-}
-
-// writeJSON prints v as one line.
-func (o Output) writeJSON(v any) error {
-	enc := json.NewEncoder(o.Out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }
 
 // IsTerminal reports whether what is written to w is seen by a person at once.

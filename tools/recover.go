@@ -297,9 +297,6 @@ func (p *reproducer) finish(ctx context.Context, out Output) error {
 			ErrRecovered, p.again.RecoveredTo, timeText(p.again.RecoveredMs)))
 	}
 	if out.JSON {
-		if p.done.Ranges == nil {
-			p.done.Ranges = []LostRange{}
-		}
 		return errors.Join(failed, out.writeJSON(p.done))
 	}
 	tp := topicPartition{p.o.Topic, p.o.Partition}

@@ -138,7 +138,7 @@ func (s *ClusterStatus) askBrokers(ctx context.Context, cl *kgo.Client) error {
 	s.ClusterID = resp.ClusterID
 	for _, b := range resp.Brokers {
 		s.Brokers = append(s.Brokers, brokerStatus{
-			ID: b.NodeID, Address: net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), Fenced: b.IsFenced, Stored: -1, Total: -1, Usable: -1, MinFree: -1, Damaged: []topicPartition{},
+			ID: b.NodeID, Address: net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), Fenced: b.IsFenced, Stored: -1, Total: -1, Usable: -1, MinFree: -1,
 		})
 	}
 	slices.SortFunc(s.Brokers, func(a, b brokerStatus) int { return cmp.Compare(a.ID, b.ID) })

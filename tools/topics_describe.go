@@ -40,15 +40,15 @@ type topicDescription struct {
 	minISR int
 }
 
-// partitionDescription is the JSON form of a partition; a null list is one that the broker did not tell.
+// partitionDescription is the JSON form of a partition; a list that the broker did not tell is left out.
 type partitionDescription struct {
 	Partition    int32   `json:"partition"`
 	Leader       int32   `json:"leader"` // -1: none
 	LeaderEpoch  int32   `json:"leaderEpoch"`
 	Replicas     []int32 `json:"replicas"`
 	ISR          []int32 `json:"isr"`
-	ELR          []int32 `json:"elr"`
-	LastKnownELR []int32 `json:"lastKnownElr"`
+	ELR          []int32 `json:"elr,omitzero"`
+	LastKnownELR []int32 `json:"lastKnownElr,omitzero"`
 	// What a reassignment adds and removes; absent while there is none.
 	Adding   []int32 `json:"addingReplicas,omitempty"`
 	Removing []int32 `json:"removingReplicas,omitempty"`

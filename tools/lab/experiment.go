@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -112,7 +111,7 @@ func List(out tools.Output) error {
 		all = append(all, listed{e.Name, e.Table, e.Shows, e.After, len(e.steps(Defaults()))})
 	}
 	if out.JSON {
-		return json.NewEncoder(out.Out).Encode(all)
+		return out.WriteJSON(all)
 	}
 	table := ""
 	for _, e := range all {

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,7 +71,7 @@ func Run(ctx context.Context, name string, o Options, out tools.Output) (v Verdi
 	v, err = e.run(ctx, o, n)
 	n.verdict(v)
 	if out.JSON {
-		err = errors.Join(err, json.NewEncoder(out.Out).Encode(v))
+		err = errors.Join(err, out.WriteJSON(v))
 	}
 	if err == nil && !v.Passed {
 		err = fmt.Errorf("%w: %s", ErrFailed, name)
