@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"cairn/engine"
 	"cairn/wire/private"
 )
@@ -25,34 +27,29 @@ func Checkpoint(ctx context.Context, conn Connection, o CheckpointOptions, out O
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
+	return withAdminFor(ctx, conn, out, checkpointTimeout, func(ctx context.Context, cl *kgo.Client) error {
+		addresses, err := brokerAddresses(ctx, cl)
+		if err != nil {
+			return err
+		}
+		broker, err := pickBroker(o.Broker, addresses)
+		if err != nil {
+			return err
+		}
+		resp, err := conn.ask(ctx, addresses[broker], &private.CheckpointRequest{Body: private.CheckpointQuery{Dir: dir}})
+		if err != nil {
+			return fmt.Errorf("broker %d: %w", broker, err)
+		}
+		s := resp.(*private.CheckpointResponse).Body.Status
+		if err := brokerError(s.Code, &s.Message); err != nil {
+			return fmt.Errorf("broker %d: %w", broker, err)
+		}
+		if out.JSON {
+			return out.writeJSON(map[string]any{"broker": broker, "dir": dir})
+		}
+		_, err = fmt.Fprintf(out.Out, "Broker %d has made a checkpoint in %s.\n", broker, dir)
 		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
-	defer cancel()
-	addresses, err := brokerAddresses(ctx, cl)
-	if err != nil {
-		return err
-	}
-	broker, err := pickBroker(o.Broker, addresses)
-	if err != nil {
-		return err
-	}
-	resp, err := conn.ask(ctx, addresses[broker], &private.CheckpointRequest{Body: private.CheckpointQuery{Dir: dir}})
-	if err != nil {
-		return fmt.Errorf("broker %d: %w", broker, err)
-	}
-	s := resp.(*private.CheckpointResponse).Body.Status
-	if err := brokerError(s.Code, &s.Message); err != nil {
-		return fmt.Errorf("broker %d: %w", broker, err)
-	}
-	if out.JSON {
-		return out.writeJSON(map[string]any{"broker": broker, "dir": dir})
-	}
-	_, err = fmt.Fprintf(out.Out, "Broker %d has made a checkpoint in %s.\n", broker, dir)
-	return err
+	})
 }
 
 // pickBroker is the wanted live broker, or the only one.

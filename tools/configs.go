@@ -146,35 +146,30 @@ func DescribeConfigs(ctx context.Context, conn Connection, e ConfigEntity, all b
 	if err := e.check(); err != nil {
 		return UsageError{err}
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	entities, err := e.expand(ctx, cl)
-	if err != nil {
-		return err
-	}
-	described := []describedEntity{}
-	var b strings.Builder
-	for _, one := range entities {
-		configs, err := one.describe(ctx, cl, all)
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		entities, err := e.expand(ctx, cl)
 		if err != nil {
 			return err
 		}
-		described = append(described, describedEntity{one.Type, one.Name, configs})
-		b.WriteString(one.head(all) + "\n")
-		for _, c := range configs {
-			b.WriteString(c.line())
+		described := []describedEntity{}
+		var b strings.Builder
+		for _, one := range entities {
+			configs, err := one.describe(ctx, cl, all)
+			if err != nil {
+				return err
+			}
+			described = append(described, describedEntity{one.Type, one.Name, configs})
+			b.WriteString(one.head(all) + "\n")
+			for _, c := range configs {
+				b.WriteString(c.line())
+			}
 		}
-	}
-	if out.JSON {
-		return out.writeJSON(described)
-	}
-	_, err = out.Out.Write([]byte(b.String()))
-	return err
+		if out.JSON {
+			return out.writeJSON(described)
+		}
+		_, err = out.Out.Write([]byte(b.String()))
+		return err
+	})
 }
 
 // expand lists all entities of the type where none is named, the brokers' defaults behind the brokers. Groups are those that there are: configs

@@ -29,24 +29,19 @@ func AlterConfigs(ctx context.Context, conn Connection, o AlterConfigsOptions, o
 	if err != nil {
 		return UsageError{err}
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		if err := o.present(ctx, cl, unset); err != nil {
+			return err
+		}
+		if err := alterConfigs(ctx, cl, o.ConfigEntity, set, unset); err != nil {
+			return err
+		}
+		if out.JSON {
+			return out.writeJSON(map[string]any{"entityType": o.Type, "entityName": o.Name, "set": set, "deleted": unset})
+		}
+		_, err := fmt.Fprintf(out.Out, "Completed updating %s.\n", o.words())
 		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	if err := o.present(ctx, cl, unset); err != nil {
-		return err
-	}
-	if err := alterConfigs(ctx, cl, o.ConfigEntity, set, unset); err != nil {
-		return err
-	}
-	if out.JSON {
-		return out.writeJSON(map[string]any{"entityType": o.Type, "entityName": o.Name, "set": set, "deleted": unset})
-	}
-	_, err = fmt.Fprintf(out.Out, "Completed updating %s.\n", o.words())
-	return err
+	})
 }
 
 func (o AlterConfigsOptions) changes() (set map[string]string, unset []string, err error) {

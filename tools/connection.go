@@ -127,6 +127,23 @@ func (c Connection) openAdmin(ctx context.Context, out Output) (*kgo.Client, err
 	return c.open(ctx, out, kgo.RequestTimeoutOverhead(adminAnswer))
 }
 
+// withAdmin runs a command on the brokers, for at most adminTimeout.
+func withAdmin(ctx context.Context, conn Connection, out Output, run func(context.Context, *kgo.Client) error) error {
+	return withAdminFor(ctx, conn, out, adminTimeout, run)
+}
+
+// withAdminFor runs a command on the brokers for at most the given time.
+func withAdminFor(ctx context.Context, conn Connection, out Output, limit time.Duration, run func(context.Context, *kgo.Client) error) error {
+	cl, err := conn.openAdmin(ctx, out)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return run(ctx, cl)
+}
+
 // reach returns nil as soon as one address accepts a connection.
 func reach(ctx context.Context, addrs []string) error {
 	d := net.Dialer{Timeout: dialTimeout}

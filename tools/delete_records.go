@@ -67,33 +67,28 @@ func DeleteRecords(ctx context.Context, conn Connection, file string, out Output
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	results, err := deleteRecords(ctx, cl, list)
-	if err != nil {
-		return err
-	}
-	failed := error(nil)
-	var b strings.Builder
-	b.WriteString("Executing records delete operation\nRecords delete operation completed:\n")
-	for _, r := range results {
-		if r.Error == "" {
-			fmt.Fprintf(&b, "partition: %s\tlow_watermark: %d\n", r.topicPartition, r.LowWatermark)
-			continue
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		results, err := deleteRecords(ctx, cl, list)
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(&b, "partition: %s\terror: %s\n", r.topicPartition, r.Error)
-		failed = errors.New("not all records could be deleted")
-	}
-	if out.JSON {
-		return errors.Join(out.writeJSON(results), failed)
-	}
-	_, err = out.Out.Write([]byte(b.String()))
-	return errors.Join(err, failed)
+		failed := error(nil)
+		var b strings.Builder
+		b.WriteString("Executing records delete operation\nRecords delete operation completed:\n")
+		for _, r := range results {
+			if r.Error == "" {
+				fmt.Fprintf(&b, "partition: %s\tlow_watermark: %d\n", r.topicPartition, r.LowWatermark)
+				continue
+			}
+			fmt.Fprintf(&b, "partition: %s\terror: %s\n", r.topicPartition, r.Error)
+			failed = errors.New("not all records could be deleted")
+		}
+		if out.JSON {
+			return errors.Join(out.writeJSON(results), failed)
+		}
+		_, err = out.Out.Write([]byte(b.String()))
+		return errors.Join(err, failed)
+	})
 }
 
 func deleteRecords(ctx context.Context, cl *kgo.Client, list []recordsUpTo) ([]deletedRecords, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 
 	"cairn/engine"
 	"cairn/internal/ids"
-	"cairn/wire"
 	"cairn/wire/batch"
 	"cairn/wire/private"
 )
@@ -324,14 +322,9 @@ func scanQuarantine(ctx context.Context, conn Connection, address string, tp top
 
 // inspectAt has a broker verify what it has stored of a partition.
 func inspectAt(ctx context.Context, conn Connection, address string, tp topicPartition) (v engine.Verification, err error) {
-	d := net.Dialer{Timeout: dialTimeout}
-	nc, err := d.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return v, err
-	}
-	c := wire.NewConn(nc, wire.ConnConfig{ClientID: conn.ClientID, ResponseTimeout: inspectionTimeout})
-	defer func() { err = errors.Join(err, c.Close()) }()
-	answer, err := c.RoundTrip(ctx, &private.InspectionRequest{Body: private.InspectionQuery{Topic: tp.Topic, Partition: tp.Partition}})
+	ctx, cancel := context.WithTimeout(ctx, inspectionTimeout)
+	defer cancel()
+	answer, err := conn.ask(ctx, address, &private.InspectionRequest{Body: private.InspectionQuery{Topic: tp.Topic, Partition: tp.Partition}})
 	if err != nil {
 		return v, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -68,26 +69,21 @@ func Elect(ctx context.Context, conn Connection, o ElectOptions, out Output) err
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, electTimeout)
-	defer cancel()
-	req := kmsg.NewPtrElectLeadersRequest()
-	req.ElectionType, req.Topics, req.TimeoutMillis = kind, electionTopics(list), int32((electTimeout - 2*time.Second).Milliseconds())
-	resp, err := req.RequestWith(ctx, cl)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s; `cairn topics describe` shows who leads", electTimedOut)
-	case err != nil:
-		return err
-	}
-	if err := brokerError(resp.ErrorCode, nil); err != nil {
-		return err
-	}
-	return electionResult(name, resp).print(out)
+	return withAdminFor(ctx, conn, out, electTimeout, func(ctx context.Context, cl *kgo.Client) error {
+		req := kmsg.NewPtrElectLeadersRequest()
+		req.ElectionType, req.Topics, req.TimeoutMillis = kind, electionTopics(list), int32((electTimeout - 2*time.Second).Milliseconds())
+		resp, err := req.RequestWith(ctx, cl)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("%s; `cairn topics describe` shows who leads", electTimedOut)
+		case err != nil:
+			return err
+		}
+		if err := brokerError(resp.ErrorCode, nil); err != nil {
+			return err
+		}
+		return electionResult(name, resp).print(out)
+	})
 }
 
 func electionResult(name string, resp *kmsg.ElectLeadersResponse) electResult {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -74,39 +75,34 @@ func UpdateFeatures(ctx context.Context, conn Connection, o UpdateFeaturesOption
 	if err != nil {
 		return UsageError{err}
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	resp, err := o.request(list).RequestWith(ctx, cl)
-	if err != nil {
-		return err
-	}
-	failed := 0
-	for i := range list {
-		code, message := resp.ErrorCode, resp.ErrorMessage
-		for _, r := range resp.Results { // up to version 1 each has an answer of its own
-			if r.Feature == list[i].Name && code == 0 {
-				code, message = r.ErrorCode, r.ErrorMessage
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		resp, err := o.request(list).RequestWith(ctx, cl)
+		if err != nil {
+			return err
+		}
+		failed := 0
+		for i := range list {
+			code, message := resp.ErrorCode, resp.ErrorMessage
+			for _, r := range resp.Results { // up to version 1 each has an answer of its own
+				if r.Feature == list[i].Name && code == 0 {
+					code, message = r.ErrorCode, r.ErrorMessage
+				}
+			}
+			if err := brokerError(code, message); err != nil {
+				if list[i].Error = deref(message); list[i].Error == "" {
+					list[i].Error = err.Error()
+				}
+				failed++
 			}
 		}
-		if err := brokerError(code, message); err != nil {
-			if list[i].Error = deref(message); list[i].Error == "" {
-				list[i].Error = err.Error()
-			}
-			failed++
+		if err := o.print(list, out); err != nil {
+			return err
 		}
-	}
-	if err := o.print(list, out); err != nil {
-		return err
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d out of %d operation(s) failed; `cairn features` shows the levels that are supported", failed, len(list))
-	}
-	return nil
+		if failed > 0 {
+			return fmt.Errorf("%d out of %d operation(s) failed; `cairn features` shows the levels that are supported", failed, len(list))
+		}
+		return nil
+	})
 }
 
 func (o UpdateFeaturesOptions) request(list []updatedFeature) *kmsg.UpdateFeaturesRequest {

@@ -53,48 +53,43 @@ func GetOffsets(ctx context.Context, conn Connection, o GetOffsetsOptions, out O
 	if err != nil {
 		return UsageError{err}
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	topics, _, err := TopicSelection{ExcludeInternal: o.ExcludeInternal}.find(ctx, cl)
-	if err != nil {
-		return err
-	}
-	req := kmsg.NewPtrListOffsetsRequest()
-	for _, m := range topics {
-		t := kmsg.NewListOffsetsRequestTopic()
-		t.Topic = deref(m.Topic)
-		for _, mp := range m.Partitions {
-			if wanted.has(t.Topic, mp.Partition) {
-				p := kmsg.NewListOffsetsRequestTopicPartition()
-				p.Partition, p.Timestamp = mp.Partition, at
-				t.Partitions = append(t.Partitions, p)
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		topics, _, err := TopicSelection{ExcludeInternal: o.ExcludeInternal}.find(ctx, cl)
+		if err != nil {
+			return err
+		}
+		req := kmsg.NewPtrListOffsetsRequest()
+		for _, m := range topics {
+			t := kmsg.NewListOffsetsRequestTopic()
+			t.Topic = deref(m.Topic)
+			for _, mp := range m.Partitions {
+				if wanted.has(t.Topic, mp.Partition) {
+					p := kmsg.NewListOffsetsRequestTopicPartition()
+					p.Partition, p.Timestamp = mp.Partition, at
+					t.Partitions = append(t.Partitions, p)
+				}
+			}
+			if len(t.Partitions) > 0 {
+				req.Topics = append(req.Topics, t)
 			}
 		}
-		if len(t.Partitions) > 0 {
-			req.Topics = append(req.Topics, t)
+		if len(req.Topics) == 0 {
+			return errors.New("could not match any topic-partitions with the specified filters; `cairn topics list` shows what there is")
 		}
-	}
-	if len(req.Topics) == 0 {
-		return errors.New("could not match any topic-partitions with the specified filters; `cairn topics list` shows what there is")
-	}
-	offsets, failed, err := listOffsets(ctx, cl, req)
-	if err != nil {
-		return err
-	}
-	if out.JSON {
-		err = out.writeJSON(offsets)
-	}
-	for _, f := range offsets {
-		if !out.JSON && err == nil {
-			_, err = fmt.Fprintf(out.Out, "%s:%d:%d\n", f.Topic, f.Partition, f.Offset)
+		offsets, failed, err := listOffsets(ctx, cl, req)
+		if err != nil {
+			return err
 		}
-	}
-	return errors.Join(err, failedReassignments("Skip getting offsets for:", failed))
+		if out.JSON {
+			err = out.writeJSON(offsets)
+		}
+		for _, f := range offsets {
+			if !out.JSON && err == nil {
+				_, err = fmt.Fprintf(out.Out, "%s:%d:%d\n", f.Topic, f.Partition, f.Offset)
+			}
+		}
+		return errors.Join(err, failedReassignments("Skip getting offsets for:", failed))
+	})
 }
 
 func listOffsets(ctx context.Context, cl *kgo.Client, req *kmsg.ListOffsetsRequest) ([]offsetAt, []failure, error) {

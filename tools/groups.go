@@ -55,18 +55,6 @@ func (s GroupSelection) find(ctx context.Context, cl *kgo.Client) ([]string, err
 	return names, nil
 }
 
-// withAdmin runs a command on the brokers, for at most adminTimeout.
-func withAdmin(ctx context.Context, conn Connection, out Output, run func(context.Context, *kgo.Client) error) error {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	return Explain(run(ctx, cl))
-}
-
 // ListGroupsOptions picks what is shown of which groups.
 type ListGroupsOptions struct {
 	ShowState, ShowType bool

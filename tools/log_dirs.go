@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -44,47 +45,42 @@ type replicaSize struct {
 
 // LogDirs prints how large the replicas on brokers are.
 func LogDirs(ctx context.Context, conn Connection, o LogDirsOptions, out Output) error {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	live, err := brokerAddresses(ctx, cl)
-	if err != nil {
-		return err
-	}
-	ids := o.Brokers
-	for id := range live {
-		if len(o.Brokers) == 0 {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		if _, ok := live[id]; !ok {
-			return fmt.Errorf("broker %d is not there, or fenced; live are %s", id, joinIDs(sortedIDs(live), ""))
-		}
-	}
-	all := logDirs{Brokers: []brokerDirs{}, Version: 1}
-	for _, id := range ids {
-		// nil asks for all: topics are picked here, since only the broker knows its partitions.
-		resp, err := kmsg.NewPtrDescribeLogDirsRequest().RequestWith(ctx, cl.Broker(int(id)))
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		live, err := brokerAddresses(ctx, cl)
 		if err != nil {
-			return fmt.Errorf("broker %d: %w", id, err)
-		}
-		if err := brokerError(resp.ErrorCode, nil); err != nil {
-			return fmt.Errorf("broker %d: %w", id, err)
-		}
-		all.Brokers = append(all.Brokers, brokerDirs{id, o.dirs(resp)})
-	}
-	if !out.JSON {
-		if _, err := fmt.Fprintf(out.Out, "Querying brokers for log directories information\nReceived log directory information from brokers %s\n", joinIDs(ids, "")); err != nil {
 			return err
 		}
-	}
-	return out.writeJSON(all)
+		ids := o.Brokers
+		for id := range live {
+			if len(o.Brokers) == 0 {
+				ids = append(ids, id)
+			}
+		}
+		slices.Sort(ids)
+		for _, id := range ids {
+			if _, ok := live[id]; !ok {
+				return fmt.Errorf("broker %d is not there, or fenced; live are %s", id, joinIDs(sortedIDs(live), ""))
+			}
+		}
+		all := logDirs{Brokers: []brokerDirs{}, Version: 1}
+		for _, id := range ids {
+			// nil asks for all: topics are picked here, since only the broker knows its partitions.
+			resp, err := kmsg.NewPtrDescribeLogDirsRequest().RequestWith(ctx, cl.Broker(int(id)))
+			if err != nil {
+				return fmt.Errorf("broker %d: %w", id, err)
+			}
+			if err := brokerError(resp.ErrorCode, nil); err != nil {
+				return fmt.Errorf("broker %d: %w", id, err)
+			}
+			all.Brokers = append(all.Brokers, brokerDirs{id, o.dirs(resp)})
+		}
+		if !out.JSON {
+			if _, err := fmt.Fprintf(out.Out, "Querying brokers for log directories information\nReceived log directory information from brokers %s\n", joinIDs(ids, "")); err != nil {
+				return err
+			}
+		}
+		return out.writeJSON(all)
+	})
 }
 
 func sortedIDs(m map[int32]string) []int32 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,15 +14,24 @@ import (
 	"cairn/wire"
 )
 
-// askAny sends one of our own requests to the first bootstrap address that answers it. franz-go knows Kafka's requests only.
+// askAny sends one of our own requests to the first bootstrap address that answers it. franz-go knows Kafka's requests only. An address behind which
+// nobody answers, as a frozen broker's, is given up for the next one after adminAnswer.
 func (c Connection) askAny(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
-	addrs, err := c.bootstrapAddresses()
+	addrs, props, err := c.Resolve()
 	if err != nil {
 		return nil, err
 	}
+	if _, _, err := clientOptions(props); err != nil {
+		return nil, UsageError{err}
+	}
 	var errs []error
-	for _, a := range addrs {
-		resp, err := c.ask(ctx, a, req)
+	for i, a := range addrs {
+		wait, cancel := ctx, context.CancelFunc(func() {})
+		if i < len(addrs)-1 {
+			wait, cancel = context.WithTimeout(ctx, adminAnswer)
+		}
+		resp, err := c.ask(wait, a, req)
+		cancel()
 		if err == nil {
 			return resp, nil
 		}
@@ -31,21 +41,6 @@ func (c Connection) askAny(ctx context.Context, req kmsg.Request) (kmsg.Response
 		ErrUnreachable, strings.Join(addrs, ","), errors.Join(errs...))
 }
 
-// bootstrapAddresses are those that open would use.
-func (c Connection) bootstrapAddresses() ([]string, error) {
-	props, err := c.properties()
-	if err != nil {
-		return nil, err
-	}
-	if _, _, err := clientOptions(props); err != nil {
-		return nil, err
-	}
-	if list := props["bootstrap.servers"]; list != "" && c.Bootstrap == "" {
-		return Connection{Bootstrap: list}.addresses()
-	}
-	return c.addresses()
-}
-
 // ask sends one request to the broker at that address, on a connection of its own.
 func (c Connection) ask(ctx context.Context, address string, req kmsg.Request) (kmsg.Response, error) {
 	d := net.Dialer{Timeout: dialTimeout}
@@ -53,9 +48,18 @@ func (c Connection) ask(ctx context.Context, address string, req kmsg.Request) (
 	if err != nil {
 		return nil, err
 	}
-	conn := wire.NewConn(nc, wire.ConnConfig{ClientID: c.ClientID})
+	conn := wire.NewConn(nc, c.connConfig(ctx))
 	resp, err := conn.RoundTrip(ctx, req)
 	return resp, errors.Join(err, conn.Close())
+}
+
+// connConfig has a connection wait for an answer until ctx ends, where that has a deadline: some answers take minutes.
+func (c Connection) connConfig(ctx context.Context) wire.ConnConfig {
+	cfg := wire.ConnConfig{ClientID: c.ClientID}
+	if end, ok := ctx.Deadline(); ok {
+		cfg.ResponseTimeout = time.Until(end) + time.Second // it is for ctx to say that the time is over
+	}
+	return cfg
 }
 
 // brokerAddresses returns the addresses of the live brokers by id.

@@ -43,26 +43,21 @@ type quorumReplica struct {
 
 // DescribeQuorum prints what the active controller tells about the metadata log.
 func DescribeQuorum(ctx context.Context, conn Connection, o QuorumOptions, out Output) error {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		q, err := askQuorum(ctx, cl)
+		if err != nil {
+			return err
+		}
+		if out.JSON {
+			return out.writeJSON(q)
+		}
+		text := q.status()
+		if o.Replication {
+			text = q.table(o.HumanReadable, time.Now())
+		}
+		_, err = out.Out.Write([]byte(text))
 		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	q, err := askQuorum(ctx, cl)
-	if err != nil {
-		return err
-	}
-	if out.JSON {
-		return out.writeJSON(q)
-	}
-	text := q.status()
-	if o.Replication {
-		text = q.table(o.HumanReadable, time.Now())
-	}
-	_, err = out.Out.Write([]byte(text))
-	return err
+	})
 }
 
 func askQuorum(ctx context.Context, cl *kgo.Client) (quorumStatus, error) {

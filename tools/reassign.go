@@ -98,52 +98,47 @@ func ExecuteReassignment(ctx context.Context, conn Connection, o ReassignOptions
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, o.limit())
-	defer cancel()
-	active, err := activeReassignments(ctx, cl, nil)
-	if err != nil {
-		return err
-	}
-	if len(active) > 0 && !o.Additional {
-		return fmt.Errorf("%s", reassignmentExists)
-	}
-	current, err := currentAssignment(ctx, cl, names(list))
-	if err != nil {
-		return err
-	}
-	if !out.JSON {
-		text, err := json.Marshal(current)
+	return withAdminFor(ctx, conn, out, o.limit(), func(ctx context.Context, cl *kgo.Client) error {
+		active, err := activeReassignments(ctx, cl, nil)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(out.Out, "Current partition replica assignment\n\n%s\n\nSave this to use as the --reassignment-json-file option during rollback\n", text); err != nil {
+		if len(active) > 0 && !o.Additional {
+			return fmt.Errorf("%s", reassignmentExists)
+		}
+		current, err := currentAssignment(ctx, cl, names(list))
+		if err != nil {
 			return err
 		}
-	}
-	if err := o.throttle(ctx, cl, planThrottle(list, current, active), out); err != nil {
+		if !out.JSON {
+			text, err := json.Marshal(current)
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(out.Out, "Current partition replica assignment\n\n%s\n\nSave this to use as the --reassignment-json-file option during rollback\n", text); err != nil {
+				return err
+			}
+		}
+		if err := o.throttle(ctx, cl, planThrottle(list, current, active), out); err != nil {
+			return err
+		}
+		failed, err := alterReassignments(ctx, cl, list, !o.SameFactor)
+		if err != nil {
+			return err
+		}
+		if err := failedReassignments("Error reassigning partition(s):", failed); err != nil {
+			return err
+		}
+		if out.JSON {
+			return out.writeJSON(map[string]any{"current": current, "started": names(list)})
+		}
+		plural := ""
+		if len(list) > 1 {
+			plural = "s"
+		}
+		_, err = fmt.Fprintf(out.Out, "Successfully started partition reassignment%s for %s\n", plural, joinPartitions(names(list), ","))
 		return err
-	}
-	failed, err := alterReassignments(ctx, cl, list, !o.SameFactor)
-	if err != nil {
-		return err
-	}
-	if err := failedReassignments("Error reassigning partition(s):", failed); err != nil {
-		return err
-	}
-	if out.JSON {
-		return out.writeJSON(map[string]any{"current": current, "started": names(list)})
-	}
-	plural := ""
-	if len(list) > 1 {
-		plural = "s"
-	}
-	_, err = fmt.Fprintf(out.Out, "Successfully started partition reassignment%s for %s\n", plural, joinPartitions(names(list), ","))
-	return err
+	})
 }
 
 // throttle sets the throttle that was asked for, if any.
@@ -292,38 +287,33 @@ func currentAssignment(ctx context.Context, cl *kgo.Client, list []topicPartitio
 
 // ListReassignments prints what is under way.
 func ListReassignments(ctx context.Context, conn Connection, out Output) error {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	active, err := activeReassignments(ctx, cl, nil)
-	if err != nil {
-		return err
-	}
-	if out.JSON {
-		return out.writeJSON(active)
-	}
-	if len(active) == 0 {
-		_, err := fmt.Fprintln(out.Out, "No partition reassignments found.")
-		return err
-	}
-	var b strings.Builder
-	b.WriteString("Current partition reassignments:\n")
-	for _, a := range active {
-		fmt.Fprintf(&b, "%s: replicas: %s.", a.topicPartition, joinIDs(a.Replicas, ""))
-		if len(a.Adding) > 0 {
-			fmt.Fprintf(&b, " adding: %s.", joinIDs(a.Adding, ""))
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		active, err := activeReassignments(ctx, cl, nil)
+		if err != nil {
+			return err
 		}
-		if len(a.Removing) > 0 {
-			fmt.Fprintf(&b, " removing: %s.", joinIDs(a.Removing, ""))
+		if out.JSON {
+			return out.writeJSON(active)
 		}
-		b.WriteString("\n")
-	}
-	_, err = out.Out.Write([]byte(b.String()))
-	return err
+		if len(active) == 0 {
+			_, err := fmt.Fprintln(out.Out, "No partition reassignments found.")
+			return err
+		}
+		var b strings.Builder
+		b.WriteString("Current partition reassignments:\n")
+		for _, a := range active {
+			fmt.Fprintf(&b, "%s: replicas: %s.", a.topicPartition, joinIDs(a.Replicas, ""))
+			if len(a.Adding) > 0 {
+				fmt.Fprintf(&b, " adding: %s.", joinIDs(a.Adding, ""))
+			}
+			if len(a.Removing) > 0 {
+				fmt.Fprintf(&b, " removing: %s.", joinIDs(a.Removing, ""))
+			}
+			b.WriteString("\n")
+		}
+		_, err = out.Out.Write([]byte(b.String()))
+		return err
+	})
 }
 
 // CancelReassignments stops moving the file's partitions and takes them back to the replicas they had.
@@ -332,47 +322,42 @@ func CancelReassignments(ctx context.Context, conn Connection, o ReassignOptions
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, o.limit())
-	defer cancel()
-	active, err := activeReassignments(ctx, cl, names(list))
-	if err != nil {
-		return err
-	}
-	cancelled := []topicPartition{}
-	var request []reassignment
-	for _, a := range active {
-		cancelled = append(cancelled, a.topicPartition)
-		request = append(request, reassignment{topicPartition: a.topicPartition})
-	}
-	if len(request) > 0 {
-		failed, err := alterReassignments(ctx, cl, request, true)
+	return withAdminFor(ctx, conn, out, o.limit(), func(ctx context.Context, cl *kgo.Client) error {
+		active, err := activeReassignments(ctx, cl, names(list))
 		if err != nil {
 			return err
 		}
-		if err := failedReassignments("Error cancelling partition reassignment(s) for:", failed); err != nil {
+		cancelled := []topicPartition{}
+		var request []reassignment
+		for _, a := range active {
+			cancelled = append(cancelled, a.topicPartition)
+			request = append(request, reassignment{topicPartition: a.topicPartition})
+		}
+		if len(request) > 0 {
+			failed, err := alterReassignments(ctx, cl, request, true)
+			if err != nil {
+				return err
+			}
+			if err := failedReassignments("Error cancelling partition reassignment(s) for:", failed); err != nil {
+				return err
+			}
+		}
+		if out.JSON {
+			return errors.Join(o.unthrottle(ctx, cl, list, out), out.writeJSON(map[string]any{"cancelled": cancelled}))
+		}
+		if len(cancelled) == 0 {
+			_, err := fmt.Fprintln(out.Out, "None of the specified partition reassignments are active.")
 			return err
 		}
-	}
-	if out.JSON {
-		return errors.Join(o.unthrottle(ctx, cl, list, out), out.writeJSON(map[string]any{"cancelled": cancelled}))
-	}
-	if len(cancelled) == 0 {
-		_, err := fmt.Fprintln(out.Out, "None of the specified partition reassignments are active.")
-		return err
-	}
-	plural := ""
-	if len(cancelled) > 1 {
-		plural = "s"
-	}
-	if _, err := fmt.Fprintf(out.Out, "Successfully cancelled partition reassignment%s for: %s\n", plural, joinPartitions(cancelled, ",")); err != nil {
-		return err
-	}
-	return o.unthrottle(ctx, cl, list, out)
+		plural := ""
+		if len(cancelled) > 1 {
+			plural = "s"
+		}
+		if _, err := fmt.Fprintf(out.Out, "Successfully cancelled partition reassignment%s for: %s\n", plural, joinPartitions(cancelled, ",")); err != nil {
+			return err
+		}
+		return o.unthrottle(ctx, cl, list, out)
+	})
 }
 
 // unthrottle takes the throttles of a move away that has ended, unless they are to stay.

@@ -64,38 +64,33 @@ func GenerateReassignment(ctx context.Context, conn Connection, o GenerateOption
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		brokers, parts, err := o.present(ctx, cl, topics)
+		if err != nil {
+			return err
+		}
+		current, err := currentAssignment(ctx, cl, parts)
+		if err != nil {
+			return err
+		}
+		proposed, err := o.propose(current, brokers)
+		if err != nil {
+			return err
+		}
+		if out.JSON {
+			return out.writeJSON(map[string]any{"current": current, "proposed": proposed})
+		}
+		before, err := json.Marshal(current)
+		if err != nil {
+			return err
+		}
+		after, err := json.Marshal(proposed)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out.Out, "Current partition replica assignment\n%s\n\nProposed partition reassignment configuration\n%s\n", before, after)
 		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	brokers, parts, err := o.present(ctx, cl, topics)
-	if err != nil {
-		return err
-	}
-	current, err := currentAssignment(ctx, cl, parts)
-	if err != nil {
-		return err
-	}
-	proposed, err := o.propose(current, brokers)
-	if err != nil {
-		return err
-	}
-	if out.JSON {
-		return out.writeJSON(map[string]any{"current": current, "proposed": proposed})
-	}
-	before, err := json.Marshal(current)
-	if err != nil {
-		return err
-	}
-	after, err := json.Marshal(proposed)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out.Out, "Current partition replica assignment\n%s\n\nProposed partition reassignment configuration\n%s\n", before, after)
-	return err
+	})
 }
 
 // present finds the brokers to use with their racks, in an order that takes racks in turn, and the partitions of the topics.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // ErrReassigning is returned when not all partitions have the replicas of the file yet.
@@ -25,50 +27,45 @@ func VerifyReassignment(ctx context.Context, conn Connection, o ReassignOptions,
 	if err != nil {
 		return err
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, o.limit())
-	defer cancel()
-	active, err := activeReassignments(ctx, cl, names(list))
-	if err != nil {
-		return err
-	}
-	current, err := currentAssignment(ctx, cl, names(list))
-	if err != nil {
-		return err
-	}
-	var all []reassignmentStatus
-	pending := error(nil)
-	for i, r := range list {
-		s := statusOf(r, current.Partitions[i].Replicas, active)
-		if s.Status != statusCompleted {
-			pending = ErrReassigning
+	return withAdminFor(ctx, conn, out, o.limit(), func(ctx context.Context, cl *kgo.Client) error {
+		active, err := activeReassignments(ctx, cl, names(list))
+		if err != nil {
+			return err
 		}
-		all = append(all, s)
-	}
-	if out.JSON {
-		err := out.writeJSON(all)
-		if len(active) == 0 {
-			err = errors.Join(err, o.unthrottle(ctx, cl, list, out))
+		current, err := currentAssignment(ctx, cl, names(list))
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, pending)
-	}
-	var b strings.Builder
-	b.WriteString("Status of partition reassignment:\n")
-	for _, s := range all {
-		b.WriteString(s.line() + "\n")
-	}
-	b.WriteString("\n")
-	if _, err := out.Out.Write([]byte(b.String())); err != nil {
-		return err
-	}
-	if len(active) > 0 {
-		return pending
-	}
-	return errors.Join(o.unthrottle(ctx, cl, list, out), pending)
+		var all []reassignmentStatus
+		pending := error(nil)
+		for i, r := range list {
+			s := statusOf(r, current.Partitions[i].Replicas, active)
+			if s.Status != statusCompleted {
+				pending = ErrReassigning
+			}
+			all = append(all, s)
+		}
+		if out.JSON {
+			err := out.writeJSON(all)
+			if len(active) == 0 {
+				err = errors.Join(err, o.unthrottle(ctx, cl, list, out))
+			}
+			return errors.Join(err, pending)
+		}
+		var b strings.Builder
+		b.WriteString("Status of partition reassignment:\n")
+		for _, s := range all {
+			b.WriteString(s.line() + "\n")
+		}
+		b.WriteString("\n")
+		if _, err := out.Out.Write([]byte(b.String())); err != nil {
+			return err
+		}
+		if len(active) > 0 {
+			return pending
+		}
+		return errors.Join(o.unthrottle(ctx, cl, list, out), pending)
+	})
 }
 
 const (

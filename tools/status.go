@@ -77,33 +77,25 @@ func (b brokerStatus) needsAttention() bool {
 
 // Status prints one screen about the cluster. The error is nil also when the cluster is not healthy, unless failing is asked for.
 func Status(ctx context.Context, conn Connection, check bool, out Output) error {
-	s, err := askStatus(ctx, conn, out)
-	if err != nil {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		s, err := askStatus(ctx, conn, cl)
+		if err != nil {
+			return err
+		}
+		if out.JSON {
+			err = out.writeJSON(s)
+		} else {
+			_, err = fmt.Fprint(out.Out, s.screen(time.Now()))
+		}
+		if err == nil && check && !s.Healthy() {
+			err = fmt.Errorf("the cluster needs attention")
+		}
 		return err
-	}
-	if out.JSON {
-		err = out.writeJSON(s)
-	} else {
-		_, err = fmt.Fprint(out.Out, s.screen(time.Now()))
-	}
-	if err == nil && check && !s.Healthy() {
-		err = fmt.Errorf("the cluster needs attention")
-	}
-	return err
+	})
 }
 
-func askStatus(ctx context.Context, conn Connection, out Output) (*ClusterStatus, error) {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return nil, err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	s := &ClusterStatus{
-		Controller: -1, Offline: []topicPartition{}, UnderReplicated: []topicPartition{}, UnderMinISR: []topicPartition{}, Groups: []groupLag{}, Unanswered: []string{},
-		Voters: []quorumReplica{}, Brokers: []brokerStatus{},
-	}
+func askStatus(ctx context.Context, conn Connection, cl *kgo.Client) (*ClusterStatus, error) {
+	s := &ClusterStatus{Controller: -1}
 	if err := s.askBrokers(ctx, cl); err != nil {
 		return nil, err
 	}
@@ -267,7 +259,7 @@ func (s *ClusterStatus) askStores(ctx context.Context, conn Connection) {
 		if b.Fenced {
 			continue
 		}
-		resp, err := conn.ask(ctx, b.Address, &private.StoreRequest{})
+		resp, err := askStore(ctx, conn, b.Address)
 		if err != nil {
 			s.note(fmt.Sprintf("store of broker %d", b.ID), err)
 			continue
@@ -280,6 +272,13 @@ func (s *ClusterStatus) askStores(ctx context.Context, conn Connection) {
 			}
 		}
 	}
+}
+
+// askStore does not wait for a broker that is frozen: it is news that it does not answer.
+func askStore(ctx context.Context, conn Connection, address string) (kmsg.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, adminAnswer)
+	defer cancel()
+	return conn.ask(ctx, address, &private.StoreRequest{})
 }
 
 func (s *ClusterStatus) askLosses(ctx context.Context, conn Connection) error {

@@ -45,42 +45,37 @@ func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out
 	if strings.ContainsAny(o.Topic, "._") {
 		out.warn("metric names treat '.' and '_' alike, so topics that differ only there share their metrics; keep to one of the two")
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		waited := out.noteAfter(slowAnswer, "still waiting for the controller to create topic '%s'; `cairn status` shows whether there is one", o.Topic)
+		resp, err := req.RequestWith(ctx, cl)
+		waited()
+		if err != nil {
+			return err
+		}
+		if len(resp.Topics) != 1 {
+			return fmt.Errorf("the broker answered for %d topics instead of one", len(resp.Topics))
+		}
+		t := resp.Topics[0]
+		result := createdTopic{o.Topic, topicIDText(t.TopicID), t.NumPartitions, t.ReplicationFactor, true}
+		switch err := brokerError(t.ErrorCode, t.ErrorMessage); {
+		case errors.Is(err, kerr.TopicAlreadyExists) && o.IfNotExists:
+			result.Created = false
+		case errors.Is(err, kerr.TopicAlreadyExists):
+			return fmt.Errorf("topic '%s' already exists; --if-not-exists accepts that", o.Topic)
+		case errors.Is(err, kerr.RequestTimedOut):
+			return fmt.Errorf("topic '%s' is not known to be created, no controller has answered in time: %w; see `cairn status`, then "+
+				"`cairn topics describe --topic %s`, since it may have been created all the same", o.Topic, err, o.Topic)
+		case err != nil:
+			return err
+		}
+		if out.JSON {
+			return out.writeJSON(result)
+		}
+		if result.Created {
+			_, err = fmt.Fprintf(out.Out, "Created topic %s.\n", o.Topic)
+		}
 		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	waited := out.noteAfter(slowAnswer, "still waiting for the controller to create topic '%s'; `cairn status` shows whether there is one", o.Topic)
-	resp, err := req.RequestWith(ctx, cl)
-	waited()
-	if err != nil {
-		return err
-	}
-	if len(resp.Topics) != 1 {
-		return fmt.Errorf("the broker answered for %d topics instead of one", len(resp.Topics))
-	}
-	t := resp.Topics[0]
-	result := createdTopic{o.Topic, topicIDText(t.TopicID), t.NumPartitions, t.ReplicationFactor, true}
-	switch err := brokerError(t.ErrorCode, t.ErrorMessage); {
-	case errors.Is(err, kerr.TopicAlreadyExists) && o.IfNotExists:
-		result.Created = false
-	case errors.Is(err, kerr.TopicAlreadyExists):
-		return fmt.Errorf("topic '%s' already exists; --if-not-exists accepts that", o.Topic)
-	case errors.Is(err, kerr.RequestTimedOut):
-		return fmt.Errorf("topic '%s' is not known to be created, no controller has answered in time: %w; see `cairn status`, then "+
-			"`cairn topics describe --topic %s`, since it may have been created all the same", o.Topic, err, o.Topic)
-	case err != nil:
-		return err
-	}
-	if out.JSON {
-		return out.writeJSON(result)
-	}
-	if result.Created {
-		_, err = fmt.Fprintf(out.Out, "Created topic %s.\n", o.Topic)
-	}
-	return err
+	})
 }
 
 func (o CreateTopicOptions) request() (*kmsg.CreateTopicsRequest, error) {
@@ -148,37 +143,32 @@ type TopicSelection struct {
 
 // ListTopics prints the names of the selected topics, sorted.
 func ListTopics(ctx context.Context, conn Connection, sel TopicSelection, out Output) error {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	sel.IfExists = true // an empty list is an answer
-	topics, _, err := sel.find(ctx, cl)
-	if err != nil {
-		return err
-	}
-	type item struct {
-		Topic      string `json:"topic"`
-		TopicID    string `json:"topicId"`
-		Partitions int    `json:"partitions"`
-		Internal   bool   `json:"internal"`
-	}
-	items := []item{}
-	for _, t := range topics {
-		items = append(items, item{*t.Topic, topicIDText(t.TopicID), len(t.Partitions), t.IsInternal})
-	}
-	if out.JSON {
-		return out.writeJSON(items)
-	}
-	for _, it := range items {
-		if _, err := fmt.Fprintln(out.Out, it.Topic); err != nil {
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		sel.IfExists = true // an empty list is an answer
+		topics, _, err := sel.find(ctx, cl)
+		if err != nil {
 			return err
 		}
-	}
-	return nil
+		type item struct {
+			Topic      string `json:"topic"`
+			TopicID    string `json:"topicId"`
+			Partitions int    `json:"partitions"`
+			Internal   bool   `json:"internal"`
+		}
+		items := []item{}
+		for _, t := range topics {
+			items = append(items, item{*t.Topic, topicIDText(t.TopicID), len(t.Partitions), t.IsInternal})
+		}
+		if out.JSON {
+			return out.writeJSON(items)
+		}
+		for _, it := range items {
+			if _, err := fmt.Fprintln(out.Out, it.Topic); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // find returns the metadata of the selected topics, sorted by name, and the ids of the live brokers.
@@ -243,41 +233,36 @@ func DeleteTopics(ctx context.Context, conn Connection, sel TopicSelection, out 
 	if sel.Topic == "" && sel.TopicID == "" {
 		return UsageError{errors.New("say which topic with --topic or --topic-id")}
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	topics, _, err := sel.find(ctx, cl)
-	if err != nil {
-		return err
-	}
-	names := []string{}
-	if len(topics) > 0 {
-		req := kmsg.NewPtrDeleteTopicsRequest()
-		req.TimeoutMillis = int32(adminTimeout.Milliseconds() / 2)
-		for _, t := range topics {
-			names = append(names, *t.Topic)
-			rt := kmsg.NewDeleteTopicsRequestTopic()
-			rt.Topic = t.Topic
-			req.Topics, req.TopicNames = append(req.Topics, rt), append(req.TopicNames, *t.Topic)
-		}
-		resp, err := req.RequestWith(ctx, cl)
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		topics, _, err := sel.find(ctx, cl)
 		if err != nil {
 			return err
 		}
-		for _, t := range resp.Topics {
-			if err := brokerError(t.ErrorCode, t.ErrorMessage); err != nil {
-				return fmt.Errorf("deleting topic '%s': %w", deref(t.Topic), err)
+		names := []string{}
+		if len(topics) > 0 {
+			req := kmsg.NewPtrDeleteTopicsRequest()
+			req.TimeoutMillis = int32(adminTimeout.Milliseconds() / 2)
+			for _, t := range topics {
+				names = append(names, *t.Topic)
+				rt := kmsg.NewDeleteTopicsRequestTopic()
+				rt.Topic = t.Topic
+				req.Topics, req.TopicNames = append(req.Topics, rt), append(req.TopicNames, *t.Topic)
+			}
+			resp, err := req.RequestWith(ctx, cl)
+			if err != nil {
+				return err
+			}
+			for _, t := range resp.Topics {
+				if err := brokerError(t.ErrorCode, t.ErrorMessage); err != nil {
+					return fmt.Errorf("deleting topic '%s': %w", deref(t.Topic), err)
+				}
 			}
 		}
-	}
-	if out.JSON {
-		return out.writeJSON(map[string][]string{"deleted": names})
-	}
-	return nil
+		if out.JSON {
+			return out.writeJSON(map[string][]string{"deleted": names})
+		}
+		return nil
+	})
 }
 
 // brokerError turns an error code and the broker's words about it into an error, nil for none.

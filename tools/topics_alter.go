@@ -27,38 +27,33 @@ func AlterTopics(ctx context.Context, conn Connection, o AlterTopicOptions, out 
 	if err := o.validate(); err != nil {
 		return UsageError{err}
 	}
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	topics, _, err := o.find(ctx, cl)
-	if err != nil {
-		return err
-	}
-	if err := o.known(ctx, cl, topics); err != nil {
-		return err
-	}
-	altered := []string{}
-	for _, t := range topics {
-		if o.Partitions > 0 {
-			if err := o.addPartitions(ctx, cl, t); err != nil {
-				return err
-			}
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		topics, _, err := o.find(ctx, cl)
+		if err != nil {
+			return err
 		}
-		if len(o.Configs)+len(o.DeleteConfigs) > 0 {
-			if err := o.setConfigs(ctx, cl, *t.Topic); err != nil {
-				return err
-			}
+		if err := o.known(ctx, cl, topics); err != nil {
+			return err
 		}
-		altered = append(altered, *t.Topic)
-	}
-	if out.JSON {
-		return out.writeJSON(map[string][]string{"altered": altered})
-	}
-	return nil
+		altered := []string{}
+		for _, t := range topics {
+			if o.Partitions > 0 {
+				if err := o.addPartitions(ctx, cl, t); err != nil {
+					return err
+				}
+			}
+			if len(o.Configs)+len(o.DeleteConfigs) > 0 {
+				if err := o.setConfigs(ctx, cl, *t.Topic); err != nil {
+					return err
+				}
+			}
+			altered = append(altered, *t.Topic)
+		}
+		if out.JSON {
+			return out.writeJSON(map[string][]string{"altered": altered})
+		}
+		return nil
+	})
 }
 
 func (o AlterTopicOptions) validate() error {

@@ -58,34 +58,26 @@ type partitionDescription struct {
 
 // DescribeTopics prints the selected topics with their partitions.
 func DescribeTopics(ctx context.Context, conn Connection, o DescribeTopicsOptions, out Output) error {
-	cl, err := conn.openAdmin(ctx, out)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	found, brokers, err := o.find(ctx, cl)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		if out.JSON {
-			return out.writeJSON([]topicDescription{})
+	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
+		found, brokers, err := o.find(ctx, cl)
+		if err != nil {
+			return err
 		}
-		return nil
-	}
-	topics, err := describePartitions(ctx, cl, found, o.PartitionsPerAsk)
-	if err != nil {
-		return err
-	}
-	if err := describeConfigs(ctx, cl, topics); err != nil {
-		return err
-	}
-	if err := describeReassignments(ctx, cl, topics); err != nil {
-		return err
-	}
-	return o.print(topics, brokers, out)
+		if len(found) == 0 {
+			return o.print(nil, brokers, out)
+		}
+		topics, err := describePartitions(ctx, cl, found, o.PartitionsPerAsk)
+		if err != nil {
+			return err
+		}
+		if err := describeConfigs(ctx, cl, topics); err != nil {
+			return err
+		}
+		if err := describeReassignments(ctx, cl, topics); err != nil {
+			return err
+		}
+		return o.print(topics, brokers, out)
+	})
 }
 
 // describePartitions asks with DescribeTopicPartitions, page by page; a broker without it leaves the ELR untold.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"cairn/tools"
 	"cairn/tools/bench"
 )
 
@@ -87,7 +86,7 @@ func benchProduce(c *cli.Context) error {
 			return err
 		}
 	}
-	return tools.Explain(bench.Produce(c.Context, connection(c, "command-property"), o, output(c)))
+	return bench.Produce(c.Context, connection(c, "command-property"), o, output(c))
 }
 
 func benchConsumeCommand() *cli.Command {
@@ -124,7 +123,7 @@ func benchConsumeCommand() *cli.Command {
 					return err
 				}
 			}
-			return tools.Explain(bench.Consume(c.Context, connection(c, "command-property"), o, output(c)))
+			return bench.Consume(c.Context, connection(c, "command-property"), o, output(c))
 		},
 	}
 }
@@ -151,7 +150,7 @@ func benchEndToEndCommand() *cli.Command {
 				return err
 			}
 			o := bench.EndToEndOptions{Topic: c.String("topic"), Records: c.Int64("num-records"), RecordSize: c.Int("record-size"), Acks: c.String("producer-acks"), Timeout: timeout}
-			return tools.Explain(bench.EndToEnd(c.Context, connection(c, "command-property"), o, output(c)))
+			return bench.EndToEnd(c.Context, connection(c, "command-property"), o, output(c))
 		},
 	}
 }
@@ -184,7 +183,7 @@ func verifyCommand() *cli.Command {
 				Topic: c.String("topic"), Messages: c.Int64("max-messages"), Throughput: c.Float64("throughput"), ValuePrefix: c.String("value-prefix"),
 				Events: c.Bool("events"), Timeout: timeout,
 			}
-			return tools.Explain(bench.Verify(c.Context, connection(c, "command-property"), o, output(c)))
+			return bench.Verify(c.Context, connection(c, "command-property"), o, output(c))
 		},
 	}
 }

@@ -71,5 +71,5 @@ func consume(c *cli.Context) error {
 		return err
 	}
 	o.Timeout = time.Duration(timeout) * time.Millisecond
-	return tools.Explain(tools.Consume(c.Context, connection(c, "command-property"), o, output(c)))
+	return tools.Consume(c.Context, connection(c, "command-property"), o, output(c))
 }

@@ -94,7 +94,7 @@ func dump(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return tools.Explain(tools.Dump(c.Context, connection(c, ""), o, output(c)))
+	return tools.Dump(c.Context, connection(c, ""), o, output(c))
 }
 
 func dumpOptions(c *cli.Context) (tools.DumpOptions, error) {
@@ -176,7 +176,7 @@ func dumpVerify(c *cli.Context) error {
 	if o.Broker, err = int32Flag(c, "broker", -1); err != nil {
 		return err
 	}
-	return tools.Explain(tools.VerifyStored(c.Context, connection(c, ""), o, output(c)))
+	return tools.VerifyStored(c.Context, connection(c, ""), o, output(c))
 }
 
 func exportSegments(c *cli.Context) error {
@@ -197,7 +197,7 @@ func exportSegments(c *cli.Context) error {
 	if o.Filter, err = dumpFilter(c); err != nil {
 		return err
 	}
-	return tools.Explain(tools.ExportSegments(c.Context, connection(c, ""), o, output(c)))
+	return tools.ExportSegments(c.Context, connection(c, ""), o, output(c))
 }
 
 func importSegments(c *cli.Context) error {
@@ -213,5 +213,5 @@ func importSegments(c *cli.Context) error {
 	if o.Partition, err = somePartition(c); err != nil {
 		return err
 	}
-	return tools.Explain(tools.ImportSegments(c.Context, connection(c, ""), o, output(c)))
+	return tools.ImportSegments(c.Context, connection(c, ""), o, output(c))
 }

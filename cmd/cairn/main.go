@@ -122,6 +122,7 @@ func prepare(cmd *cli.Command) {
 		cmd.BashComplete = func(c *cli.Context) { offer(c.App.Writer, cmd.Subcommands, cmd.Flags) }
 	}
 	action := cmd.Action
+	asks := slices.Contains(slices.Collect(flagNames(cmd.Flags)), "bootstrap-server")
 	cmd.Action = func(c *cli.Context) error {
 		if c.Args().Present() && cmd.ArgsUsage == "" {
 			if len(cmd.Subcommands) > 0 {
@@ -132,7 +133,11 @@ func prepare(cmd *cli.Command) {
 		if action == nil {
 			return cli.ShowSubcommandHelp(c)
 		}
-		return action(c)
+		err := action(c)
+		if asks {
+			err = tools.Explain(err)
+		}
+		return err
 	}
 	for _, sub := range cmd.Subcommands {
 		prepare(sub)

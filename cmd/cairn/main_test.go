@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -89,6 +90,8 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"help", 0, "Exit codes: 0 "},
 		{"topics", 0, "describe"},
 		{"completion", 0, "complete -o default -F _cairn cairn"},
+		{"completion tcsh", 2, "want one of bash, zsh, fish"},
+		{"completion zsh fish", 2, "want one of bash, zsh, fish"},
 		{"nonsense", 2, `no command "nonsense"`},
 		{"completion tcsh", 2, "want one of bash, zsh, fish"},
 		{"completion zsh fish", 2, "want one of bash, zsh, fish"},
@@ -136,11 +139,30 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"consume --topic t --command-config /nonexistent", 2, "no such file"},
 		{"produce --topic t --reader-property nonsense=1", 2, "is unknown"},
 		{"topics list --bootstrap-server 127.0.0.1:1", 1, "no broker reached"},
+		{"losses --bootstrap-server nowhere", 2, "want HOST:PORT"},
+		{"losses --command-config /nonexistent", 2, "no such file"},
+		{"elect --election-type unclean --topic t --partition 0 --dry-run --bootstrap-server nowhere", 2, "want HOST:PORT"},
 		{"start --log-level loud", 2, "want debug, info, warn or error"},
 		{"start --log-format xml", 2, "want console or json"},
 		{"start --override no.such.property=1", 2, "no.such.property"},
 		{"start --config /nonexistent", 2, "no such file"},
 	})
+}
+
+// TestInterruptedCommandSaysSo: all that speak to a cluster, in the same words.
+func TestInterruptedCommandSaysSo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, line := range []string{
+		"topics list", "configs describe --topic t", "log-dirs", "quorum", "get-offsets", "features", "elect --election-type preferred --all-topic-partitions",
+		"losses", "groups list", "transactions list", "status", "consume --topic t", "checkpoint /nonexistent/dir",
+	} {
+		var out, err bytes.Buffer
+		code := run(ctx, append([]string{"cairn"}, strings.Fields(line)...), &out, &err)
+		if code != 1 || strings.Count(err.String(), "interrupted; ") != 1 {
+			t.Errorf("cairn %s: exit code %d, want 1 and that it was interrupted, once:\n%s%s", line, code, &out, &err)
+		}
+	}
 }
 
 func TestFlagsOfTopicsAndDumpAreChecked(t *testing.T) {

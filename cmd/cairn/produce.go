@@ -88,7 +88,7 @@ func produce(c *cli.Context) error {
 		return usagef("--delivery-timeout-ms (%d) must be at least --timeout plus --request-timeout-ms (%d)",
 			o.DeliveryTimeout.Milliseconds(), (o.Linger + o.RequestTimeout).Milliseconds())
 	}
-	return tools.Explain(tools.Produce(c.Context, connection(c, "command-property"), o, output(c)))
+	return tools.Produce(c.Context, connection(c, "command-property"), o, output(c))
 }
 
 // int32Flag reads a flag that must lie between lowest and the largest 32-bit number.

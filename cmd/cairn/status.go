@@ -13,7 +13,7 @@ func statusCommand() *cli.Command {
 			"With --check the exit code is 1 when something asks for attention.\n\nExamples:\n\n   cairn status\n   cairn status --check --json",
 		Flags: append(connectionFlags(), jsonFlag(), &cli.BoolFlag{Name: "check", Usage: "exit code 1 unless all is well"}),
 		Action: func(c *cli.Context) error {
-			return tools.Explain(tools.Status(c.Context, connection(c, ""), c.Bool("check"), output(c)))
+			return tools.Status(c.Context, connection(c, ""), c.Bool("check"), output(c))
 		},
 	}
 }

@@ -28,7 +28,7 @@ func topicError(err error) error {
 	if err == nil || errors.As(err, &usage) {
 		return err
 	}
-	return fmt.Errorf("%s : %w", topicErrorPrefix, tools.Explain(err))
+	return fmt.Errorf("%s : %w", topicErrorPrefix, err)
 }
 
 func topicsCreateCommand() *cli.Command {
