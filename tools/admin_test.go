@@ -132,7 +132,7 @@ func TestLogDirsFeaturesAndOffsets(t *testing.T) {
 			t.Errorf("--time %q: %d", text, got)
 		}
 	}
-	for text, want := range map[string]string{"1,x": "no broker id", "": "no broker ids", "1, 1": "named twice", "-1": "no broker id"} {
+	for text, want := range map[string]string{"1,x": `"x": want numbers`, "": "want numbers", "1, 1": "1 is there twice", "-1": `"-1": want numbers`} {
 		if list, err := ParseIDs(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}

@@ -1,5 +1,5 @@
-// Package tools holds the commands of the cairn binary other than the broker itself, as functions with typed options: topic
-// administration, a console producer and consumer, and the dump of a stopped broker's data.
+// Package tools holds the commands of the cairn binary other than the broker itself, as functions with typed options: the administration of topics, configs,
+// groups, transactions and replicas, a console producer and consumer, the status of a cluster, and the dump and copies of what brokers store.
 //
 // Nouns: a Connection says how a cluster is reached; an Output says where a command prints and whether for people (Kafka's own
 // lines) or for programs (JSON); each command has one options struct and one function of the form
@@ -12,7 +12,7 @@
 // Concurrency: a function starts what it needs and waits for it; nothing outlives it, save the one goroutine that may sit in a
 // read of standard input, which no signal can end. Options are not changed and may be reused.
 //
-// What it does not do: parse flags (cmd/cairn does), start brokers, or speak to consumer groups.
+// What it does not do: parse flags (cmd/cairn does), start brokers, or measure (tools/bench).
 //
 // Read first: connection.go, then produce.go or topics.go.
 package tools

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -116,16 +117,23 @@ func (o ResetOffsetsOptions) print(plan []resetOffset, single bool, out Output) 
 	return err
 }
 
-// time is what --to-datetime or --by-duration stand for; zero: neither is given.
-func (o ResetOffsetsOptions) time(now time.Time) (time.Time, error) {
+// time is what --to-datetime or --by-duration stand for; zero: neither is given. No record is older than 1970, and to brokers a time before it means
+// something else, or nothing.
+func (o ResetOffsetsOptions) time(now time.Time) (at time.Time, err error) {
 	switch {
 	case o.ToDatetime != "":
-		return parseDatetime("--to-datetime", o.ToDatetime)
+		at, err = parseDatetime("--to-datetime", o.ToDatetime)
 	case o.ByDuration != "":
-		d, err := parsePeriod(o.ByDuration)
-		return now.Add(-d), err
+		var d time.Duration
+		d, err = parsePeriod(o.ByDuration)
+		at = now.Add(-d)
+	default:
+		return at, nil
 	}
-	return time.Time{}, nil
+	if epoch := time.UnixMilli(0); at.Before(epoch) {
+		at = epoch
+	}
+	return at, err
 }
 
 // resetting plans and sets the offsets of one group.
@@ -277,7 +285,7 @@ func (r *resetting) offset(tp topicPartition, at, start, end int64, b *logBounds
 	case o.ShiftBy != nil && at < 0:
 		return 0, fmt.Errorf("cannot shift the offset of partition %s: there is no current committed offset", tp)
 	case o.ShiftBy != nil:
-		return at + *o.ShiftBy, nil
+		return at + min(*o.ShiftBy, math.MaxInt64-at), nil
 	case o.ToCurrent && at >= 0:
 		return at, nil
 	case !r.target.IsZero():

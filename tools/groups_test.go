@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,7 +153,12 @@ func TestOffsetsAreReset(t *testing.T) {
 		{"current", ResetOffsetsOptions{ToCurrent: true, Topics: []string{"t", "u:1"}}, "t,0,3\nt,1,5\nu,1,0\n"},
 		{"shift back", ResetOffsetsOptions{ShiftBy: at(-4), AllTopics: true}, "t,0,0\nt,1,1\n"},
 		{"shift on", ResetOffsetsOptions{ShiftBy: at(1), AllTopics: true}, "t,0,4\nt,1,5\n"},
+		{"shift beyond all numbers", ResetOffsetsOptions{ShiftBy: at(math.MaxInt64), AllTopics: true}, "t,0,5\nt,1,5\n"},
+		{"shift back beyond all numbers", ResetOffsetsOptions{ShiftBy: at(math.MinInt64), AllTopics: true}, "t,0,0\nt,1,0\n"},
 		{"offset", ResetOffsetsOptions{ToOffset: at(2), AllTopics: true}, "t,0,2\nt,1,2\n"},
+		{"datetime before 1970", ResetOffsetsOptions{ToDatetime: "1969-12-31", AllTopics: true}, "t,0,0\nt,1,0\n"},
+		{"the first datetime there is", ResetOffsetsOptions{ToDatetime: "0001-01-01", AllTopics: true}, "t,0,0\nt,1,0\n"},
+		{"duration to before 1970", ResetOffsetsOptions{ByDuration: "P40000D", AllTopics: true}, "t,0,0\nt,1,0\n"},
 		{"datetime", ResetOffsetsOptions{ToDatetime: "1970-01-01T00:00:02.500", AllTopics: true}, "t,0,2\nt,1,2\n"},
 		{"datetime with a zone", ResetOffsetsOptions{ToDatetime: "1970-01-01T01:00:04+01:00", AllTopics: true}, "t,0,3\nt,1,3\n"},
 		{"duration", ResetOffsetsOptions{ByDuration: "P1D", AllTopics: true}, "t,0,5\nt,1,5\n"},

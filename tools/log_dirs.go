@@ -117,7 +117,7 @@ func (o LogDirsOptions) dirs(resp *kmsg.DescribeLogDirsResponse) []describedDir 
 	return dirs
 }
 
-// ParseIDs reads broker ids, separated by commas.
+// ParseIDs reads ids of brokers, or numbers of partitions, separated by commas.
 func ParseIDs(text string) ([]int32, error) {
 	var list []int32
 	for _, part := range strings.Split(text, ",") {
@@ -126,15 +126,15 @@ func ParseIDs(text string) ([]int32, error) {
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%q is no broker id; want numbers, separated by commas", part)
+			return nil, fmt.Errorf("%q: want numbers from 0 on, separated by commas", part)
 		}
 		if slices.Contains(list, int32(n)) {
-			return nil, fmt.Errorf("broker %d is named twice", n)
+			return nil, fmt.Errorf("%d is there twice", n)
 		}
 		list = append(list, int32(n))
 	}
 	if len(list) == 0 {
-		return nil, errors.New("no broker ids are given; want numbers, separated by commas")
+		return nil, errors.New("want numbers from 0 on, separated by commas")
 	}
 	return list, nil
 }

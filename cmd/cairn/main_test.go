@@ -149,6 +149,35 @@ func TestExitCodesAndMessages(t *testing.T) {
 	})
 }
 
+// TestNumbersOutOfRangeAreRefused: a number that was cut down to the bits that it is sent in would be about something else.
+func TestNumbersOutOfRangeAreRefused(t *testing.T) {
+	for _, line := range []string{
+		"transactions describe-producers --topic t --partition 4294967296",
+		"transactions describe-producers --topic t --partition -1",
+		"transactions describe-producers --topic t --partition 0 --broker-id 4294967297",
+		"transactions abort --topic t --partition 4294967296 --start-offset 1",
+		"transactions find-hanging --topic t --partition 4294967296",
+		"transactions find-hanging --broker-id 4294967297",
+		"transactions find-hanging --topic t --max-transaction-timeout 153722868",
+		"transactions find-hanging --topic t --max-transaction-timeout -1",
+		"topics create --topic t --partitions 2147483648",
+		"topics create --topic t --replication-factor 32768",
+		"topics alter --topic t --partitions 2147483648",
+		"produce --topic t --message-send-max-retries -2",
+		"produce --topic t --partition 4294967296",
+		"consume --topic t --partition 4294967296",
+		"reassign execute --reassignment-json-file f --timeout 9223372036855",
+		"dump --data-dir d --topic t --partition 4294967296",
+		"recover --topic t --partition 4294967296 --to u",
+		"bench end-to-end --topic t --record-size 9223372036854775807",
+	} {
+		code, out, err := runLine(t, line)
+		if code != 2 || !strings.Contains(err, ": want ") {
+			t.Errorf("cairn %s: exit code %d, want 2 and what is wanted instead:\n%s%s", line, code, out, err)
+		}
+	}
+}
+
 // TestInterruptedCommandSaysSo: all that speak to a cluster, in the same words.
 func TestInterruptedCommandSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -174,7 +203,7 @@ func TestFlagsOfTopicsAndDumpAreChecked(t *testing.T) {
 		{"topics alter --topic t", 2, "nothing to alter"},
 		{"topics alter --topic t --partitions 3 --config retention.ms", 2, "want NAME=VALUE"},
 		{"topics alter --topic t --partitions 0", 2, "--partitions 0"},
-		{"topics describe --partition-size-limit-per-response 0", 2, "want 1 or more"},
+		{"topics describe --partition-size-limit-per-response 0", 2, "want a number from 1"},
 		{"topics delete", 2, "say which topic"},
 		{"dump", 2, "say what to read"},
 		{"dump --data-dir d --bootstrap-server h:1 --topic t", 2, "--data-dir excludes --bootstrap-server"},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -55,7 +57,7 @@ func produce(c *cli.Context) error {
 	tellUnused(c)
 	o := tools.DefaultProduceOptions()
 	o.Topic, o.File, o.Codec, o.Sync = c.String("topic"), c.String("file"), c.String("compression-codec"), c.Bool("sync")
-	o.Acks, o.Retries, o.ReaderProperties = c.String("request-required-acks"), c.Int("message-send-max-retries"), c.StringSlice("reader-property")
+	o.Acks, o.ReaderProperties = c.String("request-required-acks"), c.StringSlice("reader-property")
 	switch input := c.String("input"); input {
 	case "lines":
 	case "json":
@@ -63,7 +65,11 @@ func produce(c *cli.Context) error {
 	default:
 		return usagef("--input %s: want lines or json", input)
 	}
-	var err error
+	retries, err := int32Flag(c, "message-send-max-retries", -1)
+	if err != nil {
+		return err
+	}
+	o.Retries = int(retries)
 	if o.Partition, err = int32Flag(c, "partition", -1); err != nil {
 		return err
 	}
@@ -93,9 +99,23 @@ func produce(c *cli.Context) error {
 
 // int32Flag reads a flag that must lie between lowest and the largest 32-bit number.
 func int32Flag(c *cli.Context, name string, lowest int32) (int32, error) {
-	n := c.Int(name)
-	if n < int(lowest) || n > 1<<31-1 {
-		return 0, usagef("--%s %d: want a number from %d to %d", name, n, lowest, 1<<31-1)
+	n, err := numberFlag(c, name, int64(lowest), math.MaxInt32)
+	return int32(n), err
+}
+
+// numberFlag reads a flag that must lie between two numbers, both of which are taken.
+func numberFlag(c *cli.Context, name string, lowest, highest int64) (int64, error) {
+	var n int64
+	switch v := c.Value(name).(type) {
+	case int:
+		n = int64(v)
+	case int64:
+		n = v
+	default:
+		panic(fmt.Sprintf("BUG: --%s is a %T", name, v))
 	}
-	return int32(n), nil
+	if n < lowest || n > highest {
+		return 0, usagef("--%s %d: want a number from %d to %d", name, n, lowest, highest)
+	}
+	return n, nil
 }

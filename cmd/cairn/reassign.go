@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"strings"
 	"time"
 
@@ -64,12 +65,14 @@ func reassignFileCommand(name, usage string, action reassignAction, flags ...cli
 				return usagef("--replica-alter-log-dirs-throttle: a broker of cairn has one data directory, so nothing moves between directories")
 			case c.IsSet("throttle") && c.Int64("throttle") < 1:
 				return usagef("--throttle %d: want 1 byte a second or more; without it nothing is throttled", c.Int64("throttle"))
-			case c.Int64("timeout") < 1:
-				return usagef("--timeout %d: want milliseconds", c.Int64("timeout"))
+			}
+			timeout, err := numberFlag(c, "timeout", 1, math.MaxInt32)
+			if err != nil {
+				return err
 			}
 			return action(c.Context, connection(c, ""), tools.ReassignOptions{
 				File: c.String("reassignment-json-file"), Additional: c.Bool("additional"), SameFactor: c.Bool("disallow-replication-factor-change"),
-				Throttle: c.Int64("throttle"), PreserveThrottles: c.Bool("preserve-throttles"), Timeout: time.Duration(c.Int64("timeout")) * time.Millisecond,
+				Throttle: c.Int64("throttle"), PreserveThrottles: c.Bool("preserve-throttles"), Timeout: time.Duration(timeout) * time.Millisecond,
 			}, output(c))
 		},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/urfave/cli/v2"
 
@@ -31,6 +32,14 @@ func topicError(err error) error {
 	return fmt.Errorf("%s : %w", topicErrorPrefix, err)
 }
 
+// countFlag reads a flag that is a number from 1 on, or -1 when it was not given.
+func countFlag(c *cli.Context, name string, highest int64) (int64, error) {
+	if c.Int(name) == -1 {
+		return -1, nil
+	}
+	return numberFlag(c, name, 1, highest)
+}
+
 func topicsCreateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "create",
@@ -49,14 +58,16 @@ func topicsCreateCommand() *cli.Command {
 			if err := need(c, "topic"); err != nil {
 				return err
 			}
-			if n := c.Int("partitions"); n == 0 || n < -1 || n > 1<<30 {
-				return usagef("--partitions %d: want 1 or more", n)
+			partitions, err := countFlag(c, "partitions", math.MaxInt32)
+			if err != nil {
+				return err
 			}
-			if n := c.Int("replication-factor"); n == 0 || n < -1 || n > 1<<14 {
-				return usagef("--replication-factor %d: want 1 or more", n)
+			factor, err := countFlag(c, "replication-factor", math.MaxInt16)
+			if err != nil {
+				return err
 			}
 			return topicError(tools.CreateTopic(c.Context, connection(c, ""), tools.CreateTopicOptions{
-				Topic: c.String("topic"), Partitions: int32(c.Int("partitions")), ReplicationFactor: int16(c.Int("replication-factor")),
+				Topic: c.String("topic"), Partitions: int32(partitions), ReplicationFactor: int16(factor),
 				ReplicaAssignment: c.String("replica-assignment"), Configs: c.StringSlice("config"), IfNotExists: c.Bool("if-not-exists"),
 			}, output(c)))
 		},
@@ -106,14 +117,14 @@ func topicsDescribeCommand() *cli.Command {
 			&cli.IntFlag{Name: "partition-size-limit-per-response", Usage: "ask for `N` partitions at a time", Value: 2000},
 		),
 		Action: func(c *cli.Context) error {
-			limit := c.Int("partition-size-limit-per-response")
-			if limit < 1 || limit > 1<<30 {
-				return usagef("--partition-size-limit-per-response %d: want 1 or more", limit)
+			limit, err := int32Flag(c, "partition-size-limit-per-response", 1)
+			if err != nil {
+				return err
 			}
 			return topicError(tools.DescribeTopics(c.Context, connection(c, ""), tools.DescribeTopicsOptions{
 				TopicSelection: selection(c), UnderReplicated: c.Bool("under-replicated-partitions"), UnderMinISR: c.Bool("under-min-isr-partitions"),
 				AtMinISR: c.Bool("at-min-isr-partitions"), Unavailable: c.Bool("unavailable-partitions"),
-				WithOverrides: c.Bool("topics-with-overrides"), PartitionsPerAsk: int32(limit),
+				WithOverrides: c.Bool("topics-with-overrides"), PartitionsPerAsk: limit,
 			}, output(c)))
 		},
 	}
@@ -132,11 +143,15 @@ func topicsAlterCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "delete-config", Usage: "reset the topic config `NAME` to its default; may be repeated"},
 		),
 		Action: func(c *cli.Context) error {
-			if n := c.Int("partitions"); n > 1<<30 || (n < 1 && c.IsSet("partitions")) {
-				return usagef("--partitions %d: want 1 or more", n)
+			partitions := int32(0) // as many as there are
+			if c.IsSet("partitions") {
+				var err error
+				if partitions, err = int32Flag(c, "partitions", 1); err != nil {
+					return err
+				}
 			}
 			return topicError(tools.AlterTopics(c.Context, connection(c, ""), tools.AlterTopicOptions{
-				TopicSelection: selection(c), Partitions: int32(c.Int("partitions")), ReplicaAssignment: c.String("replica-assignment"),
+				TopicSelection: selection(c), Partitions: partitions, ReplicaAssignment: c.String("replica-assignment"),
 				Configs: c.StringSlice("config"), DeleteConfigs: c.StringSlice("delete-config"),
 			}, output(c)))
 		},

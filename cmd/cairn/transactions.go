@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -71,11 +72,16 @@ func partitionFlags() []cli.Flag {
 	}
 }
 
-func needPartition(c *cli.Context) error {
+// needPartition reads partitionFlags.
+func needPartition(c *cli.Context) (topic string, partition int32, err error) {
 	if !c.IsSet("partition") {
-		return usagef("--partition is missing; `%s --help` shows what is taken", c.Command.HelpName)
+		return "", 0, usagef("--partition is missing; `%s --help` shows what is taken", c.Command.HelpName)
 	}
-	return need(c, "topic")
+	if err := need(c, "topic"); err != nil {
+		return "", 0, err
+	}
+	partition, err = int32Flag(c, "partition", 0)
+	return c.String("topic"), partition, err
 }
 
 func describeProducersCommand() *cli.Command {
@@ -87,12 +93,15 @@ func describeProducersCommand() *cli.Command {
 			&cli.IntFlag{Name: "broker-id", Value: -1, Usage: "ask the replica of broker `ID` instead of the leader"},
 		)...),
 		Action: func(c *cli.Context) error {
-			if err := needPartition(c); err != nil {
+			topic, partition, err := needPartition(c)
+			if err != nil {
 				return err
 			}
-			return tools.DescribeProducers(c.Context, connection(c, ""), tools.DescribeProducersOptions{
-				Topic: c.String("topic"), Partition: int32(c.Int("partition")), Broker: int32(c.Int("broker-id")),
-			}, output(c))
+			broker, err := int32Flag(c, "broker-id", -1)
+			if err != nil {
+				return err
+			}
+			return tools.DescribeProducers(c.Context, connection(c, ""), tools.DescribeProducersOptions{Topic: topic, Partition: partition, Broker: broker}, output(c))
 		},
 	}
 }
@@ -111,11 +120,12 @@ func abortTransactionCommand() *cli.Command {
 			&cli.Int64Flag{Name: "coordinator-epoch", Usage: "`EPOCH` of the coordinator"},
 		)...),
 		Action: func(c *cli.Context) error {
-			if err := needPartition(c); err != nil {
+			topic, partition, err := needPartition(c)
+			if err != nil {
 				return err
 			}
 			return tools.AbortTransaction(c.Context, connection(c, ""), tools.AbortTransactionOptions{
-				Topic: c.String("topic"), Partition: int32(c.Int("partition")), StartOffset: optional(c, "start-offset"),
+				Topic: topic, Partition: partition, StartOffset: optional(c, "start-offset"),
 				ProducerID: optional(c, "producer-id"), ProducerEpoch: optional(c, "producer-epoch"), CoordinatorEpoch: optional(c, "coordinator-epoch"),
 			}, output(c))
 		},
@@ -141,14 +151,19 @@ func findHangingCommand() *cli.Command {
 			&cli.IntFlag{Name: "max-transaction-timeout", Value: 15, Usage: "only transactions that are open for longer than `MINUTES`"},
 		)...),
 		Action: func(c *cli.Context) error {
-			o := tools.FindHangingOptions{Topic: c.String("topic"), MaxTimeout: time.Duration(c.Int("max-transaction-timeout")) * time.Minute}
-			if c.IsSet("broker-id") {
-				id := int32(c.Int("broker-id"))
-				o.Broker = &id
+			minutes, err := numberFlag(c, "max-transaction-timeout", 0, math.MaxInt64/int64(time.Minute))
+			if err != nil {
+				return err
 			}
-			if c.IsSet("partition") {
-				p := int32(c.Int("partition"))
-				o.Partition = &p
+			o := tools.FindHangingOptions{Topic: c.String("topic"), MaxTimeout: time.Duration(minutes) * time.Minute}
+			for name, to := range map[string]**int32{"broker-id": &o.Broker, "partition": &o.Partition} {
+				if c.IsSet(name) {
+					n, err := int32Flag(c, name, 0)
+					if err != nil {
+						return err
+					}
+					*to = &n
+				}
 			}
 			return tools.FindHangingTransactions(c.Context, connection(c, ""), o, output(c))
 		},

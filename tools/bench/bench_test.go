@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -188,12 +189,55 @@ func TestOptionsAreChecked(t *testing.T) {
 		{func(o *ProduceOptions) { o.OpenLoop = true }, "--open-loop needs --throughput"},
 		{func(o *ProduceOptions) { o.Producers = 0 }, "--producers 0"},
 		{func(o *ProduceOptions) { o.Warmup = 10 }, "--warmup-records 10"},
+		{func(o *ProduceOptions) { o.Throughput = math.NaN() }, "--throughput NaN"},
 	} {
 		o := DefaultProduceOptions()
 		o.Topic, o.Records, o.RecordSize = "t", 10, 10
 		tc.change(&o)
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("got %v, want %q", err, tc.want)
+		}
+	}
+}
+
+func TestOptionsOfOtherMeasurementsAreChecked(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{EndToEndOptions{Records: 0, RecordSize: 1, Acks: "all", Timeout: 1}.Validate(), "--num-records 0"},
+		{EndToEndOptions{Records: 1, RecordSize: math.MaxInt, Acks: "all", Timeout: 1}.Validate(), "--record-size 9223372036854775807: want 1 to"},
+		{EndToEndOptions{Records: 1, RecordSize: 1, Acks: "0", Timeout: 1}.Validate(), "--producer-acks 0"},
+		{EndToEndOptions{Records: 1, RecordSize: 1, Acks: "1"}.Validate(), "--timeout-ms"},
+		{VerifyOptions{Messages: 1, Throughput: math.Inf(1), Timeout: 1}.Validate(), "--throughput +Inf"},
+		{VerifyOptions{Messages: math.MaxInt64, Timeout: 1}.Validate(), "--max-messages 9223372036854775807: want 1 to"},
+		{VerifyOptions{Messages: 1}.Validate(), "--timeout-ms"},
+	} {
+		if tc.err == nil || !strings.Contains(tc.err.Error(), tc.want) {
+			t.Errorf("got %v, want %q", tc.err, tc.want)
+		}
+	}
+	if due := dueAt(1, math.SmallestNonzeroFloat64); due < 24*365*time.Hour {
+		t.Errorf("at next to no pace the second record is due after %v", due)
+	}
+}
+
+// TestFilesAreLookedAtBeforeTheRun: what a long run has measured is not to be lost because it cannot be written.
+func TestFilesAreLookedAtBeforeTheRun(t *testing.T) {
+	c, conn, ctx := cluster(t)
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		t.Error("a record was sent")
+		return nil, nil, false
+	})
+	o := DefaultProduceOptions()
+	o.Topic, o.Records, o.RecordSize = "t", 1, 10
+	missing := filepath.Join(t.TempDir(), "missing", "line")
+	for _, change := range []func(*ProduceOptions){func(o *ProduceOptions) { o.CSV = missing + ".csv" }, func(o *ProduceOptions) { o.Plot = missing + ".svg" }} {
+		with := o
+		change(&with)
+		if err := Produce(ctx, conn, with, new(capture).output(false)); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+			t.Errorf("got %v, want that %s... is not there", err, missing)
 		}
 	}
 }

@@ -29,6 +29,24 @@ func DefaultEndToEndOptions() EndToEndOptions {
 	return EndToEndOptions{Records: 10_000, RecordSize: 100, Acks: "all", Timeout: time.Minute}
 }
 
+// Validate joins all that is wrong with the options.
+func (o EndToEndOptions) Validate() error {
+	var errs []error
+	if o.Records < 1 {
+		errs = append(errs, fmt.Errorf("--num-records %d: want at least 1", o.Records))
+	}
+	if o.RecordSize < 1 || o.RecordSize > recordSizeMax {
+		errs = append(errs, fmt.Errorf("--record-size %d: want 1 to %d bytes", o.RecordSize, recordSizeMax))
+	}
+	if o.Acks != "1" && o.Acks != "all" && o.Acks != "-1" {
+		errs = append(errs, fmt.Errorf("--producer-acks %s: want 1 or all; without an answer nothing can be measured", o.Acks))
+	}
+	if o.Timeout <= 0 {
+		errs = append(errs, errors.New("--timeout-ms: want more than 0"))
+	}
+	return errors.Join(errs...)
+}
+
 // endToEndProgress is how many records lie between two lines of progress.
 const endToEndProgress = 1000
 
@@ -46,8 +64,8 @@ type endToEndResult struct {
 // EndToEnd sends one record after the other, each when the one before was read again, and measures from the call that sends it to the poll that
 // returns it.
 func EndToEnd(ctx context.Context, conn tools.Connection, o EndToEndOptions, out tools.Output) error {
-	if o.Records < 1 || o.RecordSize < 1 || o.Acks != "1" && o.Acks != "all" && o.Acks != "-1" {
-		return tools.UsageError{Err: errors.New("want --num-records and --record-size of at least 1, and --producer-acks 1 or all")}
+	if err := o.Validate(); err != nil {
+		return tools.UsageError{Err: err}
 	}
 	addrs, props, err := conn.Resolve()
 	if err != nil {

@@ -71,7 +71,7 @@ func (o ProduceOptions) Validate() error {
 	add(o.OpenLoop && o.Throughput <= 0, "--open-loop needs --throughput: the pace that latencies are measured against")
 	add(o.OpenLoop && o.Sync, "--open-loop and --sync exclude each other")
 	add(o.TransactionLength <= 0, "--transaction-duration-ms: want more than 0")
-	errs = append(errs, checkPlotName(o.Plot))
+	errs = append(errs, checkThroughput(o.Throughput), checkPlotName(o.Plot))
 	return errors.Join(errs...)
 }
 
@@ -107,6 +107,9 @@ func Produce(ctx context.Context, conn tools.Connection, o ProduceOptions, out t
 	}
 	if err := o.Validate(); err != nil {
 		return tools.UsageError{Err: err}
+	}
+	if err := errors.Join(writable(o.CSV), writable(o.Plot)); err != nil {
+		return err
 	}
 	for _, text := range append(config.Notes, config.Warnings()...) {
 		out.Warn("%s", text)

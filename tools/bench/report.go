@@ -134,6 +134,18 @@ func (p *reporter) printMetrics() error {
 	return nil
 }
 
+// writable makes sure, before the run, that what the run finds can be written to the file; none is needed for "".
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func (p *reporter) writeFiles() error {
 	var errs []error
 	if p.run.opts.CSV != "" {

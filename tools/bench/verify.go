@@ -60,6 +60,18 @@ type VerifyResult struct {
 	Examples   []string `json:"examples"`
 }
 
+// Validate joins all that is wrong with the options.
+func (o VerifyOptions) Validate() error {
+	var errs []error
+	if o.Messages < 1 || o.Messages > verifyMax {
+		errs = append(errs, fmt.Errorf("--max-messages %d: want 1 to %d", o.Messages, verifyMax))
+	}
+	if o.Timeout <= 0 {
+		errs = append(errs, errors.New("--timeout-ms: want more than 0"))
+	}
+	return errors.Join(append(errs, checkThroughput(o.Throughput))...)
+}
+
 // verification is one run.
 type verification struct {
 	opts     VerifyOptions
@@ -77,10 +89,10 @@ type verification struct {
 }
 
 // Verify sends Messages numbered records, reads the topic from where it stood to its end, and compares. An error tells of records that were lost,
-// duplicated although the producer was idempotent, reordered, or there although they were refused.
+// and of those of an idempotent producer that were duplicated or reordered.
 func Verify(ctx context.Context, conn tools.Connection, o VerifyOptions, out tools.Output) error {
-	if o.Messages < 1 || o.Messages > verifyMax {
-		return tools.UsageError{Err: fmt.Errorf("--max-messages %d: want 1 to %d", o.Messages, verifyMax)}
+	if err := o.Validate(); err != nil {
+		return tools.UsageError{Err: err}
 	}
 	addrs, props, err := conn.Resolve()
 	if err != nil {
@@ -140,8 +152,7 @@ func (v *verification) send(ctx context.Context, config clientconfig.Producer) e
 	deliver := context.WithoutCancel(ctx)
 	for i := range v.opts.Messages {
 		if v.opts.Throughput > 0 {
-			due := time.Duration(float64(i) / v.opts.Throughput * float64(time.Second))
-			if ahead := due - time.Since(began); ahead > paceSlack {
+			if ahead := dueAt(i, v.opts.Throughput) - time.Since(began); ahead > paceSlack {
 				timer := time.NewTimer(ahead)
 				select {
 				case <-timer.C:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"sync/atomic"
 	"time"
@@ -92,7 +93,7 @@ func (w *worker) pace(ctx context.Context, i int64, now time.Duration) (intended
 	if w.rate <= 0 {
 		return now, now, ctx.Err() == nil
 	}
-	due := time.Duration(float64(i) / w.rate * float64(time.Second))
+	due := dueAt(i, w.rate)
 	if ahead := due - now; ahead > paceSlack {
 		timer := time.NewTimer(ahead)
 		defer timer.Stop()
@@ -107,6 +108,19 @@ func (w *worker) pace(ctx context.Context, i int64, now time.Duration) (intended
 		return due, now, ctx.Err() == nil
 	}
 	return now, now, ctx.Err() == nil
+}
+
+// dueAt is when record i is due at a pace, since the start. The slowest pace makes that as good as never.
+func dueAt(i int64, perSecond float64) time.Duration {
+	return time.Duration(min(float64(i)/perSecond*float64(time.Second), math.MaxInt64/2))
+}
+
+// checkThroughput refuses what is no pace; one of at most 0 means as fast as it goes.
+func checkThroughput(perSecond float64) error {
+	if math.IsNaN(perSecond) || math.IsInf(perSecond, 0) {
+		return fmt.Errorf("--throughput %v: want records per second, or -1 for as fast as it goes", perSecond)
+	}
+	return nil
 }
 
 // produce hands record i to the client, which blocks while its buffer is full. The record's timestamp is the moment that it is, which saves the client
