@@ -2,6 +2,7 @@ package tools
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,18 +34,27 @@ func openTerminal(t *testing.T) (*os.File, func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const end = "the end" // closing a terminal may take away what was not read yet
 	text := make(chan string, 1)
 	go func() {
-		var b bytes.Buffer
-		_, _ = b.ReadFrom(master) // ends with an error when the terminal is closed
-		text <- b.String()
+		var all []byte
+		for part := make([]byte, 4096); !bytes.HasSuffix(all, []byte(end)); {
+			n, err := master.Read(part)
+			if all = append(all, part[:n]...); err != nil {
+				break
+			}
+		}
+		text <- string(bytes.TrimSuffix(all, []byte(end)))
 	}()
 	return terminal, func() string {
-		if err := terminal.Close(); err != nil {
+		if _, err := terminal.WriteString(end); err != nil {
 			t.Error(err)
 		}
-		defer master.Close()
-		return <-text
+		got := <-text
+		if err := errors.Join(terminal.Close(), master.Close()); err != nil {
+			t.Error(err)
+		}
+		return got
 	}
 }
 
