@@ -62,6 +62,12 @@ func savePlots(file string, plots []*plot.Plot) error {
 	return errors.Join(err, f.Close())
 }
 
+// placeLegend puts it on the right, with its text behind the marks: how wide that is, only who shows the picture knows.
+func placeLegend(p *plot.Plot, top bool) {
+	l := &p.Legend
+	l.Top, l.Left, l.XOffs, l.Padding, l.TextStyle.Font.Size = top, true, 17*vg.Centimeter, vg.Millimeter, 9
+}
+
 // shade is the colour of a system: of its name, and paler when it is not safe.
 func shade(s system) color.Color {
 	c := map[string]color.NRGBA{"cairn": {R: 0x1b, G: 0x7a, B: 0x4b, A: 255}, "Kafka": {R: 0x2f, G: 0x5d, B: 0xa8, A: 255}, "NATS": {R: 0xd0, G: 0x7a, B: 0x12, A: 255}}[s.name]
@@ -112,9 +118,9 @@ func (r *report) throughputPlot(nodes int) (*plot.Plot, error) {
 			p.Y.Max = max(p.Y.Max, 1.1*v)
 		}
 	}
-	p.Legend.Top, p.Legend.XOffs, p.Legend.Padding = true, -4, vg.Millimeter
 	p.NominalX(names...)
-	p.X.Max = float64(len(names)) // room for the legend
+	p.X.Max = float64(len(names)) + 0.4 // room for the legend
+	placeLegend(p, true)
 	return p, nil
 }
 
@@ -158,9 +164,9 @@ func (r *report) latencyPlot(nodes int) (*plot.Plot, error) {
 		p.Legend.Add(s.String(), line, dots)
 	}
 	p.Y.Min, p.Y.Max = least/1.3, most*1.3
-	p.Legend.Top, p.Legend.XOffs, p.Legend.Padding = false, -4, vg.Millimeter
 	p.NominalX(names...)
-	p.X.Max = float64(len(names)) + 0.2
+	p.X.Max = float64(len(names)) + 0.2 // room for the legend
+	placeLegend(p, false)
 	p.Add(plotter.NewGrid())
 	return p, nil
 }
