@@ -126,6 +126,9 @@ func open(cfg Config, readOnly bool) (*Engine, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", dir, err), closer.Close())
 	}
+	if soft != nil {
+		soft.cut.mode = cutNothing // what is read from now on, as for a checkpoint, is of this run
+	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Logger, db: db, fsCloser: closer, softSync: soft, readOnly: readOnly, stats: st,
 		commitBytesMax: int(cfg.MemTableBytes / 4),
