@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/zap"
 )
 
 // DiskError is a write, or a wait for the disk, that failed. It stops the process: afterwards nobody knows what of the
@@ -58,7 +59,7 @@ func (fs *diskFS) Create(name string, category vfs.DiskWriteCategory) (f vfs.Fil
 		f, err = fs.FS.Create(name, category)
 		return err
 	})
-	return fs.wrap(name, f, named("create", name, err))
+	return fs.wrap(name, f, fs.failed("create", name, err))
 }
 
 // OpenReadWrite implements vfs.FS.
@@ -79,7 +80,7 @@ func (fs *diskFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteC
 		f, err = fs.FS.ReuseForWrite(oldname, newname, category)
 		return err
 	})
-	return fs.wrap(newname, f, named("rename", newname, err))
+	return fs.wrap(newname, f, fs.failed("rename", newname, err))
 }
 
 // Link implements vfs.FS.
@@ -89,7 +90,7 @@ func (fs *diskFS) Link(oldname, newname string) error {
 
 // Rename implements vfs.FS.
 func (fs *diskFS) Rename(oldname, newname string) error {
-	return named("rename", newname, fs.retry(newname, func() error { return fs.FS.Rename(oldname, newname) }))
+	return fs.failed("rename", newname, fs.retry(newname, func() error { return fs.FS.Rename(oldname, newname) }))
 }
 
 // MkdirAll implements vfs.FS.
@@ -127,7 +128,7 @@ func (f *diskFile) Write(p []byte) (n int, err error) {
 		return err
 	})
 	f.size += int64(n)
-	return n, named("write", f.name, err)
+	return n, f.fs.failed("write", f.name, err)
 }
 
 // WriteAt implements vfs.File.
@@ -137,7 +138,7 @@ func (f *diskFile) WriteAt(p []byte, off int64) (n int, err error) {
 		n += m
 		return err
 	})
-	return n, named("write", f.name, err)
+	return n, f.fs.failed("write", f.name, err)
 }
 
 // Sync implements vfs.File.
@@ -150,13 +151,22 @@ func (f *diskFile) synced(op string, err error) error {
 	if err == nil && f.manifest != 0 {
 		f.fs.durable.noteManifest(f.manifest, f.size)
 	}
-	return named(op, f.name, err)
+	return f.fs.failed(op, f.name, err)
 }
 
 // SyncTo implements vfs.File.
 func (f *diskFile) SyncTo(length int64) (fullSync bool, err error) {
 	fullSync, err = f.File.SyncTo(length)
-	return fullSync, named("sync_file_range", f.name, err)
+	return fullSync, f.fs.failed("sync_file_range", f.name, err)
+}
+
+// failed is the error of an operation, named, and told at once: the store ends the process in ways of its own, of which some say nothing of the file.
+func (fs *diskFS) failed(op, file string, err error) error {
+	err = named(op, file, err)
+	if err != nil && !isFull(err) {
+		fs.space.log.Error("the disk failed", zap.Error(err))
+	}
+	return err
 }
 
 // named is an error as whoever has to look after the disk needs it.
