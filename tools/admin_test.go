@@ -312,3 +312,18 @@ func TestDeletionsPrintKafkasLines(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletionsOfOneTopicDoNotHideThoseOfAnother: what is not there is named, and what was deleted is told all the same.
+func TestDeletionsOfOneTopicDoNotHideThoseOfAnother(t *testing.T) {
+	_, conn := fakeCluster(t, kfake.SeedTopics(1, "there"))
+	file := filepath.Join(t.TempDir(), "offsets.json")
+	text := `{"version":1,"partitions":[{"topic":"nowhere","partition":0,"offset":1},{"topic":"there","partition":0,"offset":-1}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := &capture{}
+	err := DeleteRecords(testContext(t), conn, file, c.output(false))
+	if err == nil || !strings.Contains(c.out.String(), "partition: there-0\tlow_watermark: 0\n") || !strings.Contains(c.out.String(), "partition: nowhere-0\terror: UNKNOWN_TOPIC_OR_PARTITION") {
+		t.Errorf("%v, printed %s", err, c.out.String())
+	}
+}

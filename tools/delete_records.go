@@ -68,11 +68,8 @@ func DeleteRecords(ctx context.Context, conn Connection, file string, out Output
 		return err
 	}
 	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
-		results, err := deleteRecords(ctx, cl, list)
-		if err != nil {
-			return err
-		}
-		failed := error(nil)
+		results := deleteRecords(ctx, cl, list)
+		failed := ctx.Err()
 		var b strings.Builder
 		b.WriteString("Executing records delete operation\nRecords delete operation completed:\n")
 		for _, r := range results {
@@ -81,17 +78,17 @@ func DeleteRecords(ctx context.Context, conn Connection, file string, out Output
 				continue
 			}
 			fmt.Fprintf(&b, "partition: %s\terror: %s\n", r.topicPartition, r.Error)
-			failed = errors.New("not all records could be deleted")
+			failed = errors.Join(errors.New("not all records could be deleted"), ctx.Err())
 		}
 		if out.JSON {
 			return errors.Join(out.writeJSON(results), failed)
 		}
-		_, err = out.Out.Write([]byte(b.String()))
+		_, err := out.Out.Write([]byte(b.String()))
 		return errors.Join(err, failed)
 	})
 }
 
-func deleteRecords(ctx context.Context, cl *kgo.Client, list []recordsUpTo) ([]deletedRecords, error) {
+func deleteRecords(ctx context.Context, cl *kgo.Client, list []recordsUpTo) []deletedRecords {
 	req := kmsg.NewPtrDeleteRecordsRequest()
 	req.TimeoutMillis = int32(adminTimeout.Milliseconds() / 2)
 	slices.SortFunc(list, func(a, b recordsUpTo) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
@@ -106,12 +103,25 @@ func deleteRecords(ctx context.Context, cl *kgo.Client, list []recordsUpTo) ([]d
 		t := &req.Topics[len(req.Topics)-1]
 		t.Partitions = append(t.Partitions, p)
 	}
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return nil, err
-	}
 	var results []deletedRecords
-	for _, t := range resp.Topics {
+	for _, shard := range cl.RequestSharded(ctx, req) { // to each leader; that one of them fails does not undo what the others have done
+		results = append(results, deletedBy(shard)...)
+	}
+	slices.SortFunc(results, func(a, b deletedRecords) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
+	return results
+}
+
+// deletedBy is what one leader answered, or why it did not.
+func deletedBy(shard kgo.ResponseShard) (results []deletedRecords) {
+	if shard.Err != nil {
+		for _, t := range shard.Req.(*kmsg.DeleteRecordsRequest).Topics {
+			for _, p := range t.Partitions {
+				results = append(results, deletedRecords{topicPartition{t.Topic, p.Partition}, -1, shard.Err.Error()})
+			}
+		}
+		return results
+	}
+	for _, t := range shard.Resp.(*kmsg.DeleteRecordsResponse).Topics {
 		for _, p := range t.Partitions {
 			r := deletedRecords{topicPartition: topicPartition{t.Topic, p.Partition}, LowWatermark: p.LowWatermark}
 			if err := brokerError(p.ErrorCode, nil); err != nil {
@@ -120,6 +130,5 @@ func deleteRecords(ctx context.Context, cl *kgo.Client, list []recordsUpTo) ([]d
 			results = append(results, r)
 		}
 	}
-	slices.SortFunc(results, func(a, b deletedRecords) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
-	return results, nil
+	return results
 }

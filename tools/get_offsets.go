@@ -76,10 +76,7 @@ func GetOffsets(ctx context.Context, conn Connection, o GetOffsetsOptions, out O
 		if len(req.Topics) == 0 {
 			return errors.New("could not match any topic-partitions with the specified filters; `cairn topics list` shows what there is")
 		}
-		offsets, failed, err := listOffsets(ctx, cl, req)
-		if err != nil {
-			return err
-		}
+		offsets, failed := listOffsets(ctx, cl, req)
 		if out.JSON {
 			err = out.writeJSON(offsets)
 		}
@@ -88,28 +85,36 @@ func GetOffsets(ctx context.Context, conn Connection, o GetOffsetsOptions, out O
 				_, err = fmt.Fprintf(out.Out, "%s:%d:%d\n", f.Topic, f.Partition, f.Offset)
 			}
 		}
-		return errors.Join(err, failedReassignments("Skip getting offsets for:", failed))
+		return errors.Join(err, failedReassignments("Skip getting offsets for:", failed), ctx.Err())
 	})
 }
 
-func listOffsets(ctx context.Context, cl *kgo.Client, req *kmsg.ListOffsetsRequest) ([]offsetAt, []failure, error) {
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return nil, nil, err
-	}
+// listOffsets asks each leader. Partitions that have none, or one that does not answer, are among the failed ones.
+func listOffsets(ctx context.Context, cl *kgo.Client, req *kmsg.ListOffsetsRequest) ([]offsetAt, []failure) {
 	offsets := []offsetAt{}
 	var failed []failure
-	for _, t := range resp.Topics {
-		for _, p := range t.Partitions {
-			tp := topicPartition{t.Topic, p.Partition}
-			switch {
-			case p.ErrorCode != 0:
-				failed = append(failed, failure{topicPartition: tp, code: p.ErrorCode})
-			case p.Offset >= 0:
-				offsets = append(offsets, offsetAt{tp, p.Offset})
+	for _, shard := range cl.RequestSharded(ctx, req) {
+		if shard.Err != nil {
+			for _, t := range shard.Req.(*kmsg.ListOffsetsRequest).Topics {
+				for _, p := range t.Partitions {
+					failed = append(failed, failure{topicPartition: topicPartition{t.Topic, p.Partition}, message: shard.Err.Error()})
+				}
+			}
+			continue
+		}
+		for _, t := range shard.Resp.(*kmsg.ListOffsetsResponse).Topics {
+			for _, p := range t.Partitions {
+				tp := topicPartition{t.Topic, p.Partition}
+				switch {
+				case p.ErrorCode != 0:
+					failed = append(failed, failure{topicPartition: tp, code: p.ErrorCode})
+				case p.Offset >= 0:
+					offsets = append(offsets, offsetAt{tp, p.Offset})
+				}
 			}
 		}
 	}
 	slices.SortFunc(offsets, func(a, b offsetAt) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
-	return offsets, failed, nil
+	slices.SortFunc(failed, func(a, b failure) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
+	return offsets, failed
 }
