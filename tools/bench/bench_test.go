@@ -274,6 +274,36 @@ func TestEndToEndAndConsumeMeasure(t *testing.T) {
 	}
 }
 
+// TestInterruptedEndToEndTellsWhatItHas: an interrupt is no record that did not come back.
+func TestInterruptedEndToEndTellsWhatItHas(t *testing.T) {
+	_, conn, ctx := cluster(t)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := DefaultEndToEndOptions()
+	o.Topic, o.Records = "t", math.MaxInt64
+	c := &capture{}
+	out := c.output(false)
+	out.Out = cancelAt{&c.out, "0\t", cancel}
+	err := EndToEnd(ctx, conn, o, out)
+	if err == nil || !strings.Contains(err.Error(), "interrupted") || strings.Contains(err.Error(), "come back") || !strings.Contains(c.out.String(), "Percentiles: ") {
+		t.Errorf("%v, printed %s", err, c.out.String())
+	}
+}
+
+// cancelAt cancels when a line that begins so is written.
+type cancelAt struct {
+	*bytes.Buffer
+	prefix string
+	cancel func()
+}
+
+func (c cancelAt) Write(p []byte) (int, error) {
+	if bytes.HasPrefix(p, []byte(c.prefix)) {
+		c.cancel()
+	}
+	return c.Buffer.Write(p)
+}
+
 func TestVerifyFindsWhatIsLostAndWhatIsThereTwice(t *testing.T) {
 	_, conn, ctx := cluster(t)
 	o := DefaultVerifyOptions()

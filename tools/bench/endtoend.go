@@ -99,6 +99,9 @@ func endToEnd(ctx context.Context, cl *kgo.Client, o EndToEndOptions, out tools.
 	value := randomPayload(o.RecordSize, rand.Uint64())
 	for i := range o.Records {
 		took, err := roundTrip(ctx, cl, value.next(i), o.Timeout)
+		if ctx.Err() != nil {
+			return errors.Join(printEndToEnd(h, out), errors.New("interrupted: not all records were sent"))
+		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", i, err)
 		}
