@@ -43,7 +43,7 @@ func (e ConfigEntity) check() error {
 	case e.Default && (e.Type != brokerEntities || e.Name != ""):
 		return errors.New("--entity-default goes with --entity-type brokers and without --entity-name")
 	case e.Type == brokerEntities && e.Name != "":
-		if _, err := strconv.ParseInt(e.Name, 10, 32); err != nil {
+		if n, err := strconv.ParseInt(e.Name, 10, 32); err != nil || n < 0 {
 			return fmt.Errorf("--entity-name %s: want the id of a broker", e.Name)
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 
 	"cairn/engine"
 )
@@ -24,9 +26,21 @@ type storedPartition struct {
 func openStored(dir string) (*engine.Engine, error) {
 	e, err := engine.OpenReadOnly(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w; %s must be the log.dirs of a cairn broker, and the broker stopped", err, dir)
+		return nil, notOpened(dir, err)
 	}
 	return e, nil
+}
+
+// notOpened says what to do about a directory that cannot be read.
+func notOpened(dir string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EAGAIN): // the store is locked
+		return fmt.Errorf("%s is in use: stop the broker that runs on it, or ask that broker, without --data-dir (%w)", dir, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; who runs the broker may read it", err)
+	default:
+		return fmt.Errorf("%w; %s must be the log.dirs of a cairn broker, and the broker stopped", err, dir)
+	}
 }
 
 // ListStored prints which partitions a data directory has.

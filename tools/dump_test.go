@@ -2,7 +2,11 @@ package tools
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 
 	"cairn/wire/batch"
@@ -111,5 +115,15 @@ func TestEndOfTransactionMarker(t *testing.T) {
 	}
 	if marker, _ := endMarker([]byte{0}, nil); marker != "" {
 		t.Errorf("%s from a short key", marker)
+	}
+}
+
+func TestDirectoryThatCannotBeReadSaysWhy(t *testing.T) {
+	for err, want := range map[error]string{
+		syscall.EAGAIN: "d is in use: stop the broker", fs.ErrPermission: "who runs the broker may read it", fs.ErrNotExist: "d must be the log.dirs of a cairn broker",
+	} {
+		if got := notOpened("d", fmt.Errorf("open store: %w", err)); !strings.Contains(got.Error(), want) || !errors.Is(got, err) {
+			t.Errorf("%v: %v, want %q", err, got, want)
+		}
 	}
 }

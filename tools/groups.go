@@ -70,8 +70,29 @@ type listedGroup struct {
 	Protocol string `json:"protocolType"`
 }
 
+// check refuses states and types that no group ever has: nothing would be listed for them.
+func (o ListGroupsOptions) check() error {
+	for _, list := range []struct {
+		flag        string
+		given, want []string
+	}{
+		{"--in-state", o.States, []string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Assigning", "Reconciling", "Dead"}},
+		{"--of-type", o.Types, []string{"Classic", "Consumer"}},
+	} {
+		for _, text := range list.given {
+			if !slices.ContainsFunc(list.want, func(w string) bool { return strings.EqualFold(w, text) }) {
+				return fmt.Errorf("%s %s: want one of %s", list.flag, text, strings.Join(list.want, ", "))
+			}
+		}
+	}
+	return nil
+}
+
 // ListGroups prints the groups of all brokers.
 func ListGroups(ctx context.Context, conn Connection, o ListGroupsOptions, out Output) error {
+	if err := o.check(); err != nil {
+		return UsageError{err}
+	}
 	return withAdmin(ctx, conn, out, func(ctx context.Context, cl *kgo.Client) error {
 		list, err := listGroups(ctx, cl, o.States, o.Types)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -78,6 +79,20 @@ func (d *delivery) done(_ *kgo.Record, err error) {
 	}
 }
 
+// hint is what to look at after the first error, where that does not say so itself.
+func (d *delivery) hint() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case errors.Is(d.firstErr, kerr.MessageTooLarge):
+		return "; --max-request-size and the topic's max.message.bytes bound what is sent"
+	case errors.Is(d.firstErr, kerr.InvalidTopicException):
+		return "; names have letters, digits, '.', '_' and '-' alone, and internal topics take no records of clients"
+	default:
+		return ""
+	}
+}
+
 func (d *delivery) summary(topic string) producedSummary {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +137,7 @@ func Produce(ctx context.Context, conn Connection, o ProduceOptions, out Output)
 		readErr = errors.Join(readErr, out.writeJSON(sum))
 	}
 	if sum.Failed > 0 {
-		readErr = errors.Join(readErr, fmt.Errorf("%d of %d records were not acknowledged; the first: %s", sum.Failed, sum.Sent, sum.Error))
+		readErr = errors.Join(readErr, fmt.Errorf("%d of %d records to topic '%s' were not acknowledged; the first: %s", sum.Failed, sum.Sent, o.Topic, sum.Error+d.hint()))
 	}
 	if flushErr != nil {
 		readErr = errors.Join(readErr, fmt.Errorf("%d records are unanswered and may or may not be written: %v; "+

@@ -276,9 +276,13 @@ func (s *ClusterStatus) askStores(ctx context.Context, conn Connection) {
 
 // askStore does not wait for a broker that is frozen: it is news that it does not answer.
 func askStore(ctx context.Context, conn Connection, address string) (kmsg.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, adminAnswer)
+	wait, cancel := context.WithTimeout(ctx, adminAnswer)
 	defer cancel()
-	return conn.ask(ctx, address, &private.StoreRequest{})
+	resp, err := conn.ask(wait, address, &private.StoreRequest{})
+	if err != nil && wait.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("it did not answer within %v: is its process stopped, or its machine?", adminAnswer)
+	}
+	return resp, err
 }
 
 func (s *ClusterStatus) askLosses(ctx context.Context, conn Connection) error {

@@ -265,7 +265,7 @@ func TestProduceCountsFailedRecords(t *testing.T) {
 	c, o := &capture{}, DefaultProduceOptions()
 	o.Topic, o.In = "f", strings.NewReader("a\nb\nc")
 	err := Produce(testContext(t), conn, o, c.output(false))
-	if err == nil || !strings.Contains(err.Error(), "3 of 3 records were not acknowledged") || !strings.Contains(err.Error(), "INVALID_RECORD") {
+	if err == nil || !strings.Contains(err.Error(), "3 of 3 records to topic '") || !strings.Contains(err.Error(), "INVALID_RECORD") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -414,5 +414,14 @@ func TestBrokerErrorHasTheBrokersWords(t *testing.T) {
 	err := brokerError(kerr.InvalidReplicaAssignment.Code, &words)
 	if err.Error() != "INVALID_REPLICA_ASSIGNMENT: "+words || !errors.Is(err, kerr.InvalidReplicaAssignment) {
 		t.Error(err)
+	}
+}
+
+func TestDeliveryErrorsSayWhatToLookAt(t *testing.T) {
+	for err, want := range map[error]string{kerr.MessageTooLarge: "max.message.bytes", kerr.InvalidTopicException: "internal topics", kerr.NotEnoughReplicas: ""} {
+		d := delivery{firstErr: fmt.Errorf("record: %w", err)}
+		if got := d.hint(); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out
 			return fmt.Errorf("topic '%s' is not known to be created, no controller has answered in time: %w; see `cairn status`, then "+
 				"`cairn topics describe --topic %s`, since it may have been created all the same", o.Topic, err, o.Topic)
 		case err != nil:
-			return err
+			return tooMany(err)
 		}
 		if out.JSON {
 			return out.writeJSON(result)
@@ -76,6 +76,14 @@ func CreateTopic(ctx context.Context, conn Connection, o CreateTopicOptions, out
 		}
 		return err
 	})
+}
+
+// tooMany adds to a broker's refusal of a number of partitions what can be done.
+func tooMany(err error) error {
+	if errors.Is(err, kerr.PolicyViolation) {
+		return fmt.Errorf("%w; make fewer, and add to them with `cairn topics alter --partitions`", err)
+	}
+	return err
 }
 
 func (o CreateTopicOptions) request() (*kmsg.CreateTopicsRequest, error) {

@@ -123,7 +123,7 @@ func (o AlterTopicOptions) addPartitions(ctx context.Context, cl *kgo.Client, t 
 	}
 	for _, r := range resp.Topics {
 		if err := brokerError(r.ErrorCode, r.ErrorMessage); err != nil {
-			return fmt.Errorf("partitions of topic '%s': %w", r.Topic, err)
+			return fmt.Errorf("partitions of topic '%s': %w", r.Topic, tooMany(err))
 		}
 	}
 	return nil

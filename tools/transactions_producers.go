@@ -71,7 +71,7 @@ func describeProducers(ctx context.Context, cl *kgo.Client, broker int32, parts 
 	if broker >= 0 {
 		resp, err := cl.Broker(int(broker)).RetriableRequest(ctx, req)
 		if err != nil {
-			return nil, fmt.Errorf("broker %d: %w", broker, err)
+			return nil, fmt.Errorf("broker %d: %w; `cairn status` lists the brokers", broker, err)
 		}
 		shards = []kgo.ResponseShard{{Resp: resp}}
 	} else {
@@ -279,9 +279,12 @@ func (o FindHangingOptions) find(ctx context.Context, cl *kgo.Client, now time.T
 
 // partitions are those that are searched.
 func (o FindHangingOptions) partitions(ctx context.Context, cl *kgo.Client) ([]topicPartition, error) {
-	topics, _, err := TopicSelection{}.find(ctx, cl)
+	topics, live, err := TopicSelection{}.find(ctx, cl)
 	if err != nil {
 		return nil, err
+	}
+	if o.Broker != nil && !slices.Contains(live, *o.Broker) {
+		return nil, fmt.Errorf("broker %d is not live; `cairn status` lists those that are", *o.Broker)
 	}
 	var parts []topicPartition
 	for _, t := range topics {

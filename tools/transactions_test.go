@@ -251,3 +251,12 @@ func TestFindHangingWantsALimit(t *testing.T) {
 		}
 	}
 }
+
+func TestHangingTransactionsOfABrokerThatIsNotThere(t *testing.T) {
+	_, conn := fakeCluster(t, kfake.SeedTopics(1, "t"))
+	id := int32(99)
+	err := FindHangingTransactions(testContext(t), conn, FindHangingOptions{Broker: &id}, new(capture).output(false))
+	if err == nil || !strings.Contains(err.Error(), "broker 99 is not live") {
+		t.Errorf("got %v", err)
+	}
+}

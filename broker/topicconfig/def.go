@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"cairn/internal/nearest"
 )
 
 // Type is the type of a config's value, with the numbers DescribeConfigs uses.
@@ -70,7 +72,7 @@ func Validate(configs Layer) error {
 	for _, name := range sortedNames(configs) {
 		d, ok := Lookup(name)
 		if !ok {
-			errs = append(errs, fmt.Errorf("%w %q", ErrUnknown, name))
+			errs = append(errs, unknown(name))
 			continue
 		}
 		errs = append(errs, d.Validate(configs[name]))
@@ -79,6 +81,20 @@ func Validate(configs Layer) error {
 		return err
 	}
 	return validateTogether(configs)
+}
+
+// unknown is the error about a name that no config has, with the name that may have been meant.
+func unknown(name string) error {
+	var names []string
+	for _, d := range Defs() {
+		if !d.Hidden {
+			names = append(names, d.Name)
+		}
+	}
+	if meant := nearest.Name(name, slices.Values(names)); meant != "" {
+		return fmt.Errorf("%w %q; did you mean %q?", ErrUnknown, name, meant)
+	}
+	return fmt.Errorf("%w %q", ErrUnknown, name)
 }
 
 // validateTogether checks what only two values together can break.

@@ -71,6 +71,9 @@ func TestValidate(t *testing.T) {
 			}
 		}
 	}
+	if err := Validate(Layer{"retension.ms": "1"}); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), `did you mean "retention.ms"?`) {
+		t.Errorf("a misspelt name: %v", err)
+	}
 	if err := Validate(Layer{"no.such": "1"}); !errors.Is(err, ErrUnknown) {
 		t.Errorf("unknown name: %v", err)
 	}

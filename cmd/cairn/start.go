@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -53,7 +55,10 @@ func start(c *cli.Context) (err error) {
 	}
 	limitHeap()
 	node, err := untilStopped(c.Context, func() (*broker.Node, error) { return broker.Start(c.Context, cfg, log) })
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("start: %w; does a broker run there already? --override listeners=PLAINTEXT://HOST:PORT (or metrics.listener) names another address", err)
+	case err != nil:
 		return fmt.Errorf("start: %w", err)
 	}
 	select {

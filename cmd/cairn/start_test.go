@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,5 +37,19 @@ func TestStopDuringStart(t *testing.T) {
 				time.Sleep(tc.takes) // start ends with the bubble
 			})
 		})
+	}
+}
+
+// TestStartSaysWhatIsTaken: an address of another process.
+func TestStartSaysWhatIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := l.Addr().String()
+	code, _, said := runLine(t, "start --override log.dirs="+t.TempDir()+" --override listeners=PLAINTEXT://"+at)
+	if code != exitFailed || !strings.Contains(said, at) || !strings.Contains(said, "does a broker run there already?") {
+		t.Errorf("exit code %d: %s", code, said)
 	}
 }
