@@ -107,6 +107,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		{"topics list --nonsense", 2, "no flag --nonsense; `cairn topics list --help`"},
 		{"topics create --topc t", 2, "did you mean --topic?"},
 		{"produce --timeout x", 2, `invalid value "x" for flag --timeout`},
+		{"produce --topic", 2, "flag needs an argument: --topic; `cairn produce --help`"},
 		{"acls --bootstrap-server localhost:9092 --list", 1, "there are no ACLs yet"},
 		{"quorum nonsense", 2, `no command "nonsense"`},
 		{"quorum add-controller --command-config f", 1, "controller.quorum.voters"},

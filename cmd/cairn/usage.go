@@ -31,14 +31,16 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if flag, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok && c.Command != nil {
 		return unknownFlag(c.Command, name, flag)
 	}
-	if text := err.Error(); strings.Contains(text, singleDash) {
-		err = errors.New(strings.Replace(text, singleDash, singleDash+"-", 1))
+	for _, before := range singleDashes() {
+		if text := err.Error(); strings.Contains(text, before) {
+			err = errors.New(strings.Replace(text, before, before+"-", 1))
+		}
 	}
 	return usagef("%w; `%s --help` shows what is taken", err, name)
 }
 
-// singleDash is how the flag library begins the name of a flag in its errors, whatever was typed.
-const singleDash = " flag -"
+// singleDashes are how the flag library begins the name of a flag in its errors, whatever was typed.
+func singleDashes() []string { return []string{" flag -", "needs an argument: -"} }
 
 // unknownFlag says what may have been meant. With Kafka's tools, what is a subcommand here is a flag.
 func unknownFlag(cmd *cli.Command, name, flag string) error {
