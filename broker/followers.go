@@ -75,6 +75,13 @@ func (f *followers) awaitCaughtUp(ctx context.Context, candidates []ids.ReplicaI
 	}
 }
 
+// catchesUp reports whether the replica holds the log up to index in term, or does within caughtUpWait.
+func (f *followers) catchesUp(ctx context.Context, r ids.ReplicaID, term ids.Term, index ids.RaftIndex) bool {
+	f.awaitCaughtUp(ctx, []ids.ReplicaID{r}, term, index)
+	_, acked, _ := f.best([]ids.ReplicaID{r}, term)
+	return acked >= index
+}
+
 func (f *followers) best(candidates []ids.ReplicaID, term ids.Term) (best ids.ReplicaID, acked ids.RaftIndex, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

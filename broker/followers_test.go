@@ -37,6 +37,9 @@ func TestHandOverGoesToAFollowerThatHasEverything(t *testing.T) {
 		if r, _ := choose(&f, 11); r != 2 {
 			t.Errorf("an old answer counted: replica %d", r)
 		}
+		if f.catchesUp(context.Background(), 3, 5, 11) || !f.catchesUp(context.Background(), 2, 5, 11) || f.catchesUp(context.Background(), 2, 6, 11) {
+			t.Error("who catches up is not known")
+		}
 		f.forget(2)
 		if r, _ := choose(&f, 10); r != 3 {
 			t.Errorf("a dead one was chosen: replica %d", r)

@@ -51,3 +51,40 @@ func TestHandOverUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsHandedOverToWhoDoesNotFollow: clients would not be served until Raft gives such a transfer up.
+func TestNothingIsHandedOverToWhoDoesNotFollow(t *testing.T) {
+	c := startCluster(t, 3)
+	defer c.close(t)
+	cl := c.client(t, kgo.DefaultProduceTopic("t"))
+	if _, err := kadm.NewClient(cl).CreateTopic(testContext(t), 1, 3, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	produce := func() {
+		t.Helper()
+		if err := cl.ProduceSync(testContext(t), kgo.StringRecord("v")).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	produce()
+	state := c.partition("t")
+	leader := c.brokers[state.Leader-1]
+	gone := state.Leader%3 + 1
+	c.stop(t, int(gone))
+	produce() // which the one that is gone does not have
+	p, err := leader.broker.replicas.lookup("t", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, begun := p.serving(), time.Now()
+	p.transferTo(t.Context(), state.ReplicaIDs[state.ReplicaOf(gone)])
+	if took := time.Since(begun); took > handOverTimeout || r == nil || p.serving() != r {
+		t.Errorf("the partition was not served for %v; it is now: %t", took, p.serving() == r)
+	}
+	begun = time.Now()
+	other := 6 - state.Leader - gone
+	p.transferTo(t.Context(), state.ReplicaIDs[state.ReplicaOf(other)])
+	if took := time.Since(begun); p.serving() == r {
+		t.Errorf("nor was it handed over to one that follows, for %v", took)
+	}
+}

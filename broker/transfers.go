@@ -59,12 +59,22 @@ func (m *replicaManager) runTransfers(ctx context.Context) {
 	}
 }
 
-// transferTo hands p over to one replica. If that fails it goes on leading, once Raft takes proposals again.
+// transferTo hands p over to one replica. Clients would wait for one that fails, so a replica that has not answered for the present end of the log,
+// as one that only the controller still reaches, is not tried.
 func (p *partition) transferTo(ctx context.Context, to ids.ReplicaID) {
 	r := p.serving()
 	if r == nil {
 		return
 	}
+	if !p.followers.catchesUp(ctx, to, r.term, p.log().LastIndex()) {
+		p.debug("leadership is not handed over yet: the replica does not follow", zap.Uint64("to", uint64(to)))
+		return
+	}
+	p.handOverOrGoOn(ctx, r, to)
+}
+
+// handOverOrGoOn hands p over. If that fails it goes on leading in r, once Raft takes proposals again.
+func (p *partition) handOverOrGoOn(ctx context.Context, r *reign, to ids.ReplicaID) {
 	p.debug("leadership is handed over", zap.Uint64("to", uint64(to)))
 	err := p.handOver(ctx, []ids.ReplicaID{to})
 	if err == nil {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -22,14 +23,16 @@ func TestLeaderHandsOverWhenTheImageAsks(t *testing.T) {
 	wantCode(t, "at the new one", dialNode(t, d.brokers[1]).produce(req).ErrorCode, nil)
 }
 
-// TestLeaderGoesOnAfterAHandOverThatFails asks for a hand-over to a follower that gets no entries, so that Raft gives up.
+// TestLeaderGoesOnAfterAHandOverThatFails hands over to a follower that gets no entries, so that Raft gives up.
 func TestLeaderGoesOnAfterAHandOverThatFails(t *testing.T) {
 	d := startDeaf(t, 3, "1", time.Minute)
 	defer d.close(t)
 	d.deaf[3].Store(true)
 	wantCode(t, "acks=1", d.produce(t, 1).ErrorCode, nil)
 	p := d.leader(t)
-	p.owner.transfers.request(p, d.partition("t").ReplicaIDs[2])
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { p.handOverOrGoOn(t.Context(), p.serving(), d.partition("t").ReplicaIDs[2]) })
 	awaitTrue(t, func() bool { return !p.isLeader() })
 	awaitTrue(t, func() bool { return p.isLeader() })
 	awaitTrue(t, func() bool { return d.produce(t, 1).ErrorCode == 0 })
