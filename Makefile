@@ -22,6 +22,9 @@ test: ## all tests that need no process of their own; under five minutes
 race: ## the same under the race detector
 	$(GO) test -race -timeout 30m ./...
 
+race-short: ## what of it is most concurrent: a few minutes
+	$(GO) test -race -count=1 -timeout 20m ./raftgroup ./broker/... ./wire/...
+
 fuzz: ## each fuzz test for FUZZTIME (20s)
 	.ci/fuzz $(FUZZTIME)
 
