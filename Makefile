@@ -25,7 +25,7 @@ race: ## the same under the race detector
 race-short: ## what of it is most concurrent: a few minutes
 	$(GO) test -race -count=1 -timeout 20m ./raftgroup ./broker/... ./wire/...
 
-fuzz: ## each fuzz test for FUZZTIME (20s)
+fuzz: ## each fuzz test for FUZZTIME (20s); an input that fails is kept in testdata/fuzz beside its test
 	.ci/fuzz $(FUZZTIME)
 
 crash: ## crash tests of the engine: CRASH_ROUNDS (250) seeds of three crashes for each of four kinds of crash

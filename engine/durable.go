@@ -29,7 +29,7 @@ const (
 	durableFile = "durable-end"
 	// The next write's number 8, number of its log file 8, the manifest's number 8, its length 8, run of the machine 8, CRC-32C of them 4.
 	durableBytes = 44
-	// durableBytesV1 are those of releases before 2026-12, which did not write the run of the machine.
+	// durableBytesV1 are those of the first version, which had no run of the machine.
 	durableBytesV1 = 36
 
 	manifestPrefix = "MANIFEST-"

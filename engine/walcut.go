@@ -31,7 +31,7 @@ type cutMode int
 
 const (
 	cutNothing cutMode = iota
-	cutNewest          // every file but the newest was synced when it was closed, as releases before 2026-12 did and FlushAlways does
+	cutNewest          // every file but the newest was synced when it was closed, as by FlushAlways, and by whoever wrote the first version of durable-end
 	cutChain
 )
 
