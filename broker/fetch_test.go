@@ -415,6 +415,8 @@ func TestFetchReadsTheStoreForSeveralPartitionsAtATime(t *testing.T) {
 			t.Errorf("partition %d: error %d, batches %v, want %v", i, p.ErrorCode, got, want)
 		}
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if most < 2 {
 		t.Errorf("%d reads at a time", most)
 	}
