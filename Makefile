@@ -103,7 +103,7 @@ bench-tool: build ## CPU per record of `cairn bench produce` beside a bare franz
 bench-groups: build ## 1,000 groups of ten members: their CPU and memory, and how long `cairn groups` takes
 	$(GO) run ./integration/bench -only='^groups$$'
 
-bench-peers: build ## Kafka, NATS JetStream and cairn in turns, about 35 minutes; writes a section of docs/benchmarks.md: needs Java and Maven; PEERS='-quick' for a first look, '-part matrix' or '-part key' for one half, '-resume' goes on after an interruption, '-dry-run' lists the steps
+bench-peers: build ## Kafka, NATS JetStream and cairn in turns, about 35 minutes; writes a section of docs/benchmarks.md: needs Java and Maven; PEERS='-quick' for a first look, '-part matrix' or '-part key' for one half, '-resume' goes on after an interruption, '-before PATH' compares another build of cairn instead, '-dry-run' lists the steps
 	cd integration/peers && $(GO) build -o ../../bin/peers .
 	bin/peers $(PEERS)
 
